@@ -1,0 +1,61 @@
+import { BrokerError } from "../protocol/problems.ts";
+import type { AgentOptions } from "../protocol/sessions.schema.ts";
+import { ARGUMENT_LIMIT_BYTES, checkClientArguments } from "./client-arguments.ts";
+
+/** Whether the CLI begins a conversation under an id of our choice, or goes on with one that has a transcript. */
+export interface AgentStart {
+  readonly kind: "new" | "resume";
+  /** A UUID. */
+  readonly cliSessionId: string;
+}
+
+/** Without these there is no stream-json dialogue, and no permission prompt reaches us (spec/claude-protocol 1.1, 5.7). */
+const ALWAYS = [
+  "--output-format=stream-json",
+  "--input-format=stream-json",
+  "--verbose",
+  "--permission-prompt-tool=stdio",
+  "--replay-user-messages",
+];
+
+/**
+ * The CLI's whole command line. Values always travel as `--flag=value`, so that none can become a flag of its own.
+ * @throws BrokerError agent_arg_refused, with `details.field`
+ */
+export function claudeArguments(options: AgentOptions, start: AgentStart): string[] {
+  const mode = options.permission_mode ?? "default";
+  if (mode === "bypassPermissions") {
+    throw new BrokerError(
+      "agent_arg_refused",
+      "agent.permission_mode: bypassPermissions is not served by this version. Choose another mode.",
+      { details: { field: "agent.permission_mode" } },
+    );
+  }
+  return [
+    ...ALWAYS,
+    ...((options.include_partial_messages ?? true) ? ["--include-partial-messages"] : []),
+    start.kind === "new" ? `--session-id=${start.cliSessionId}` : `--resume=${start.cliSessionId}`,
+    // Said even when it is the default: else a settings file in the workspace, which an agent can write, would choose.
+    `--permission-mode=${mode}`,
+    ...valued("--model", options.model, "agent.model"),
+    ...valued("--system-prompt", options.system_prompt, "agent.system_prompt"),
+    ...valued("--append-system-prompt", options.append_system_prompt, "agent.append_system_prompt"),
+    ...checkClientArguments(options.args ?? []),
+  ];
+}
+
+function valued(flag: string, value: string | undefined, field: string): string[] {
+  if (value === undefined) return [];
+  const argument = `${flag}=${value}`;
+  if (value.includes("\0")) {
+    throw new BrokerError("agent_arg_refused", `${field}: holds a NUL character. Remove it.`, { details: { field } });
+  }
+  if (Buffer.byteLength(argument) > ARGUMENT_LIMIT_BYTES) {
+    throw new BrokerError(
+      "agent_arg_refused",
+      `${field}: is over ${ARGUMENT_LIMIT_BYTES} bytes, more than the system takes in one argument. Shorten it.`,
+      { details: { field } },
+    );
+  }
+  return [argument];
+}

@@ -1,0 +1,79 @@
+import { parseDeletionQuery, parseSessionListQuery } from "../../protocol/http.schema.ts";
+import { ID_LIMIT_CHARS } from "../../protocol/limits.ts";
+import { BrokerError } from "../../protocol/problems.ts";
+import { parseNewSession, parseSessionPatch } from "../../protocol/sessions.schema.ts";
+import type { SessionFilter } from "../../sessions/port.ts";
+import { type Call, type Route, refuseNarrowed, scopeOf, sessionOf } from "../context.ts";
+
+function idempotencyKeyOf({ request }: Call): string | undefined {
+  const key = request.headers["idempotency-key"];
+  if (key === undefined) return undefined;
+  if (typeof key === "string" && key.length >= 1 && key.length <= ID_LIMIT_CHARS) return key;
+  throw new BrokerError("bad_request", `Idempotency-Key: must be 1 to ${ID_LIMIT_CHARS} characters.`, {
+    details: { field: "Idempotency-Key" },
+  });
+}
+
+async function create(call: Call): Promise<unknown> {
+  const { context, principal, request, reply } = call;
+  refuseNarrowed(principal);
+  const input = parseNewSession(request.body);
+  // contract 3: arguments and variables of the agent widen rights.
+  if (input.agent?.args !== undefined || input.agent?.env !== undefined) context.auth.allow(principal, "administer");
+  const idempotencyKey = idempotencyKeyOf(call);
+  const view = await context.sessions.create(input, {
+    tenant: principal.tenant,
+    actor: { id: principal.id },
+    ...(idempotencyKey !== undefined && { idempotencyKey }),
+  });
+  return reply.code(201).header("location", `/v1/sessions/${view.id}`).send(view);
+}
+
+function filterOf({ request, principal }: Call): SessionFilter {
+  const { limit, cursor, state, name, metadata } = parseSessionListQuery(request.query);
+  return {
+    tenant: scopeOf(principal),
+    limit,
+    ...(state !== undefined && { state }),
+    ...(name !== undefined && { name }),
+    ...(cursor !== undefined && { cursor }),
+    ...(Object.keys(metadata).length > 0 && { metadata }),
+  };
+}
+
+async function list(call: Call): Promise<unknown> {
+  const { context, principal } = call;
+  const filter = filterOf(call);
+  if (principal.sessionId === undefined) return context.sessions.list(filter);
+  const session = await context.sessions.find(principal.sessionId, filter.tenant);
+  return { sessions: session === undefined ? [] : [session.view()] };
+}
+
+async function remove(call: Call): Promise<unknown> {
+  const { purge } = parseDeletionQuery(call.request.query);
+  if (purge) call.context.auth.allow(call.principal, "administer");
+  const session = await sessionOf(call);
+  await session.end();
+  if (!purge) return session.view();
+  await call.context.sessions.purge(session.id);
+  return call.reply.code(204).send();
+}
+
+export const SESSION_ROUTES: readonly Route[] = [
+  { method: "POST", url: "/v1/sessions", access: "drive", carriesQuery: true, handle: create },
+  { method: "GET", url: "/v1/sessions", access: "read", handle: list },
+  { method: "GET", url: "/v1/sessions/:id", access: "read", handle: async (call) => (await sessionOf(call)).view() },
+  {
+    method: "PATCH",
+    url: "/v1/sessions/:id",
+    access: "drive",
+    handle: async (call) => (await sessionOf(call)).update(parseSessionPatch(call.request.body)),
+  },
+  { method: "DELETE", url: "/v1/sessions/:id", access: "drive", handle: remove },
+  {
+    method: "GET",
+    url: "/v1/sessions/:id/requests",
+    access: "read",
+    handle: async (call) => ({ requests: (await sessionOf(call)).standing().openRequests }),
+  },
+];

@@ -1,0 +1,130 @@
+import type { Envelope, SessionState, SessionView } from "../protocol/events.ts";
+import type { Cursor } from "../protocol/frames.ts";
+import { isJsonObject } from "../protocol/json.ts";
+import { BACKOFF_DEFAULTS, backoffMs } from "./backoff.ts";
+import { PatchbayError } from "./errors.ts";
+import type { Http } from "./http.ts";
+import { uuid } from "./uuid.ts";
+
+/** The body of POST /v1/sessions. */
+export interface SessionInput {
+  readonly agent?: {
+    readonly model?: string;
+    readonly permission_mode?: string;
+    readonly args?: readonly string[];
+    readonly env?: Readonly<Record<string, string>>;
+    readonly system_prompt?: string;
+    readonly append_system_prompt?: string;
+    readonly include_partial_messages?: boolean;
+  };
+  /** Relative to the tenant's folder; without it the session has a folder of its own. */
+  readonly cwd?: string;
+  readonly name?: string;
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly prompt?: string;
+}
+
+export interface SessionUpdate {
+  readonly name?: string | null;
+  /** Replaces the whole. */
+  readonly metadata?: Readonly<Record<string, string>>;
+}
+
+export interface SessionQuery {
+  readonly state?: SessionState;
+  readonly name?: string;
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly limit?: number;
+  /** `next` of the page before. */
+  readonly cursor?: string;
+}
+
+export interface EventPage {
+  readonly events: readonly Envelope[];
+  readonly head: number;
+  readonly next: number;
+}
+
+/** The HTTP calls about sessions (contract 4). Each throws PatchbayError. */
+export interface SessionCalls {
+  /** Retried while the server cannot be reached, under one Idempotency-Key: one call makes one session. */
+  create(
+    input?: SessionInput,
+    options?: { readonly idempotencyKey?: string; readonly signal?: AbortSignal },
+  ): Promise<SessionView>;
+  get(id: string): Promise<SessionView>;
+  list(query?: SessionQuery): Promise<{ readonly sessions: readonly SessionView[]; readonly next?: string }>;
+  update(id: string, change: SessionUpdate): Promise<SessionView>;
+  end(id: string): Promise<void>;
+  purge(id: string): Promise<void>;
+  page(
+    id: string,
+    query: { readonly after?: Cursor; readonly limit?: number; readonly eventType?: string },
+  ): Promise<EventPage>;
+}
+
+const CREATE_TRIES = 4;
+
+const unexpected = (): PatchbayError =>
+  new PatchbayError({ code: "unreachable", message: "The answer is not what a Patchbay server says.", retry: false });
+
+const isView = (value: unknown): value is SessionView =>
+  isJsonObject(value) && typeof value["id"] === "string" && typeof value["state"] === "string";
+const isList = (value: unknown): value is { sessions: SessionView[]; next?: string } =>
+  isJsonObject(value) && Array.isArray(value["sessions"]);
+const isPage = (value: unknown): value is EventPage =>
+  isJsonObject(value) &&
+  Array.isArray(value["events"]) &&
+  typeof value["head"] === "number" &&
+  typeof value["next"] === "number";
+
+/** Passes a checked body on. @throws PatchbayError unreachable when it is something else */
+export function expectBody<T>(value: unknown, is: (value: unknown) => value is T): T {
+  if (is(value)) return value;
+  throw unexpected();
+}
+
+const pathOf = (id: string): string => `/v1/sessions/${encodeURIComponent(id)}`;
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+export function createSessionCalls(http: Http): SessionCalls {
+  return {
+    async create(input = {}, options = {}) {
+      const headers = { "idempotency-key": options.idempotencyKey ?? uuid() };
+      for (let attempt = 0; ; attempt++) {
+        try {
+          return expectBody(
+            await http("POST", "/v1/sessions", { body: input, headers, signal: options.signal }),
+            isView,
+          );
+        } catch (error) {
+          const canRetry = error instanceof PatchbayError && error.code === "unreachable" && error.retry;
+          if (!canRetry || attempt + 1 >= CREATE_TRIES) throw error;
+        }
+        await pause(backoffMs(attempt, Math.random(), BACKOFF_DEFAULTS));
+        options.signal?.throwIfAborted();
+      }
+    },
+    get: async (id) => expectBody(await http("GET", pathOf(id)), isView),
+    async list({ metadata = {}, ...query } = {}) {
+      const filters = Object.entries(metadata).map(([key, value]) => [`metadata.${key}`, value]);
+      return expectBody(
+        await http("GET", "/v1/sessions", { query: { ...query, ...Object.fromEntries(filters) } }),
+        isList,
+      );
+    },
+    update: async (id, change) => expectBody(await http("PATCH", pathOf(id), { body: change }), isView),
+    async end(id) {
+      await http("DELETE", pathOf(id));
+    },
+    async purge(id) {
+      await http("DELETE", pathOf(id), { query: { purge: true } });
+    },
+    async page(id, { after, limit, eventType }) {
+      return expectBody(
+        await http("GET", `${pathOf(id)}/events`, { query: { after, limit, event_type: eventType } }),
+        isPage,
+      );
+    },
+  };
+}

@@ -1,0 +1,119 @@
+import type { Seq, SessionId } from "./ids.ts";
+
+export type Origin = "USER_EVENT" | "AGENT_EVENT" | "SYSTEM_EVENT" | "EXTERNAL_EVENT";
+
+/** What a client sends becomes an event of its own name (contract 5). */
+export const COMMAND_TYPES = ["query", "control_request", "control_response", "control_cancel_request"] as const;
+export type CommandType = (typeof COMMAND_TYPES)[number];
+
+/** Everything of an event but its payload: the order here is the order on the wire. */
+export interface EventHead {
+  readonly session_id: SessionId;
+  readonly seq: Seq;
+  /** For AGENT_EVENT the CLI line's own `type`; for USER_EVENT a CommandType; for SYSTEM_EVENT a key of SystemPayloads. */
+  readonly event_type: string;
+  readonly origin: Origin;
+  /** Who made it: `agent`, `broker`, or the id of the principal. */
+  readonly source: string;
+  readonly timestamp_ms: number;
+  readonly turn_id?: string;
+  readonly command_id?: string;
+  /** Shown at once, kept until its turn ends, not durable. */
+  readonly preview?: true;
+  /** The seq of the command that this line only echoes. */
+  readonly echo_of?: Seq;
+  readonly redacted?: number;
+}
+
+/** The envelope, the same on every transport (contract 5). */
+export interface Envelope<P = unknown> extends EventHead {
+  readonly payload: P;
+}
+
+/** `interrupted` and `withdrawn` are ways for a turn to end, not failures. Others are the CLI's own words. */
+export type StopReason = "end_turn" | "interrupted" | "withdrawn" | "max_turns" | "max_budget" | (string & {});
+
+/** Why a turn has no good end. */
+export type FailureReason =
+  | "api_error"
+  | "execution_error"
+  | "agent_exited"
+  | "agent_start_failed"
+  | "server_restarted"
+  | "session_ended";
+
+export type RequestOutcome = "answered" | "cancelled" | "expired" | "lost";
+
+/** Something the agent asked and waits for (contract 3). */
+export interface OpenRequest {
+  readonly request_id: string;
+  readonly kind: RequestKind;
+  /** The CLI's control_request subtype. */
+  readonly subtype: string;
+  /** Where `request.opened` stands in the log. */
+  readonly seq: Seq;
+  readonly turn_id?: string;
+  readonly opened_at_ms: number;
+  /** The CLI's own `request` object, unchanged. */
+  readonly request: Readonly<Record<string, unknown>>;
+}
+
+export type RequestKind = "permission" | "question" | "plan" | "hook" | "mcp" | "elicitation" | "dialog" | "other";
+
+export type SessionState = "starting" | "idle" | "running" | "requires_action" | "hibernated" | "failed" | "ended";
+
+/** Payloads of SYSTEM_EVENTs by event_type. More may come; ignore what you do not know. */
+export interface SystemPayloads {
+  "turn.queued": { turn_id: string; delivery: Delivery };
+  /** `by`: a user message, or something that the CLI started by itself (a background task that reported). */
+  "turn.started": { turn_id: string; by: "user" | "agent" };
+  "turn.completed": { turn_id: string; stop_reason: StopReason; folded_into?: string };
+  "turn.failed": { turn_id: string; reason: FailureReason; message: string; api_error_status?: number };
+  /** The text of a message that was cut off: what the previews had shown so far. */
+  "turn.partial": { turn_id: string; message_id?: string; text: string };
+  "request.opened": OpenRequest;
+  "request.resolved": {
+    request_id: string;
+    outcome: RequestOutcome;
+    decision?: Readonly<Record<string, unknown>>;
+    decided_by?: string;
+  };
+  "session.state": { state: SessionState; reason?: string };
+  "session.recovered": { reason: string };
+  "agent.started": { pid: number; version?: string; cli_session_id: string; resumed: boolean };
+  "agent.exited": { code: number | null; signal: string | null; how: string; stderr_tail?: string };
+  "agent.log": { stream: "stdout"; text: string } | { stream: "stdout"; base64: string };
+  "agent.line_dropped": { bytes: number; limit_bytes: number };
+}
+export type SystemEventType = keyof SystemPayloads;
+
+/** When a query reaches the CLI: after the running turn (default), or now (the CLI may fold it into the running turn). */
+export const DELIVERIES = ["after_turn", "at_once"] as const;
+export type Delivery = (typeof DELIVERIES)[number];
+
+/** What GET /v1/sessions/{id} shows. */
+export interface SessionView {
+  readonly id: SessionId;
+  readonly tenant: string;
+  readonly name: string | null;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly state: SessionState;
+  readonly reason?: string;
+  /** The highest number shown to anyone so far. */
+  readonly head: Seq;
+  readonly created_at_ms: number;
+  readonly updated_at_ms: number;
+  /** Relative to the tenant's folder. */
+  readonly cwd: string;
+  readonly agent: {
+    readonly model: string | null;
+    readonly permission_mode: string | null;
+    readonly version: string | null;
+    readonly cli_session_id: string;
+    readonly pid?: number;
+  };
+  readonly open_requests: readonly OpenRequest[];
+  /** Turns accepted and not yet started, oldest first. */
+  readonly queued_turns: readonly string[];
+  readonly usage: { readonly cost_usd: number; readonly turns: number };
+}

@@ -1,0 +1,79 @@
+import { z } from "zod";
+import { clientId, parseWith } from "./commands.schema.ts";
+import { refuseLater } from "./frames.schema.ts";
+
+const PERMISSION_MODES = ["default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto"] as const;
+
+const metadata = z
+  .record(z.string().min(1).max(64), z.string().max(1024))
+  .refine((map) => Object.keys(map).length <= 32, {
+    message: "has more than 32 entries",
+  });
+const name = z.string().min(1).max(200);
+const model = z
+  .string()
+  .min(1)
+  .max(200)
+  .regex(/^[^\s-][^\s]*$/, "must be a model name");
+
+const agent = z.strictObject({
+  model: model.optional(),
+  permission_mode: z.enum(PERMISSION_MODES).optional(),
+  args: z.array(z.string().max(65_536)).max(64).optional(),
+  env: z.record(z.string(), z.string().max(65_536)).optional(),
+  system_prompt: z.string().max(262_144).optional(),
+  append_system_prompt: z.string().max(262_144).optional(),
+  include_partial_messages: z.boolean().optional(),
+});
+
+const newSession = z.strictObject({
+  agent: agent.optional(),
+  cwd: z.string().min(1).max(4096).optional(),
+  name: name.optional(),
+  metadata: metadata.optional(),
+  prompt: z.string().min(1).optional(),
+});
+
+/** How the agent of a session is to be started (contract 4). */
+export type AgentOptions = z.infer<typeof agent>;
+/** The body of POST /v1/sessions. */
+export type NewSession = z.infer<typeof newSession>;
+
+/** @throws BrokerError bad_request, not_available */
+export function parseNewSession(body: unknown): NewSession {
+  const value = body ?? {};
+  refuseLater(value, ["resume_from", "idle_timeout_s"]);
+  const agentPart = typeof value === "object" && "agent" in value ? value.agent : undefined;
+  refuseLater(agentPart, ["mcp_servers", "git", "file_checkpointing"], "agent.");
+  return parseWith(newSession, value);
+}
+
+const sessionPatch = z.strictObject({ name: name.nullable().optional(), metadata: metadata.optional() });
+/** The body of PATCH /v1/sessions/{id}; `metadata` replaces the whole. */
+export type SessionPatch = z.infer<typeof sessionPatch>;
+
+/** @throws BrokerError bad_request, not_available */
+export function parseSessionPatch(body: unknown): SessionPatch {
+  refuseLater(body, ["idle_timeout_s"]);
+  return parseWith(sessionPatch, body);
+}
+
+const newTurn = z.strictObject({
+  id: clientId.optional(),
+  text: z.string().min(1).optional(),
+  message: z.record(z.string(), z.unknown()).optional(),
+  wait_s: z.number().min(0).max(3600).optional(),
+});
+/** The body of POST …/turns: `text` or `message`, one of them. */
+export type NewTurn = z.infer<typeof newTurn>;
+
+/** @throws BrokerError bad_request */
+export function parseNewTurn(body: unknown): NewTurn {
+  return parseWith(
+    newTurn.refine((turn) => (turn.text === undefined) !== (turn.message === undefined), {
+      message: "give exactly one of text and message",
+      path: ["text"],
+    }),
+    body,
+  );
+}

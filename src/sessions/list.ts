@@ -1,0 +1,59 @@
+import type { SessionView } from "../protocol/events.ts";
+import { BrokerError } from "../protocol/problems.ts";
+import type { SqlValue, Store } from "../store/port.ts";
+import type { SessionFilter } from "./port.ts";
+import { decodeRow, storedView } from "./rows.ts";
+
+/** Where a page of the list ended: newest first, so the next page is older. */
+interface Mark {
+  readonly createdAtMs: number;
+  readonly id: string;
+}
+
+const encodeMark = ({ createdAtMs, id }: Mark): string => Buffer.from(`${createdAtMs}:${id}`).toString("base64url");
+
+function decodeMark(cursor: string): Mark {
+  const [, time, id] = /^(\d{1,15}):(.+)$/.exec(Buffer.from(cursor, "base64url").toString("utf8")) ?? [];
+  if (time !== undefined && id !== undefined) return { createdAtMs: Number(time), id };
+  throw new BrokerError("bad_request", "cursor: is not one that this list gave out; start without it.", {
+    details: { field: "cursor" },
+  });
+}
+
+function conditions(filter: SessionFilter): { sql: string; params: SqlValue[] } {
+  const parts: { sql: string; params: SqlValue[] }[] = [];
+  if (filter.tenant !== undefined) parts.push({ sql: "tenant = ?", params: [filter.tenant] });
+  if (filter.state !== undefined) parts.push({ sql: "state = ?", params: [filter.state] });
+  if (filter.name !== undefined) parts.push({ sql: "name = ?", params: [filter.name] });
+  for (const [key, value] of Object.entries(filter.metadata ?? {})) {
+    parts.push({
+      sql: "EXISTS (SELECT 1 FROM json_each(metadata) AS entry WHERE entry.key = ? AND entry.value = ?)",
+      params: [key, value],
+    });
+  }
+  if (filter.cursor !== undefined) {
+    const mark = decodeMark(filter.cursor);
+    parts.push({
+      sql: "(created_at_ms < ? OR (created_at_ms = ? AND id < ?))",
+      params: [mark.createdAtMs, mark.createdAtMs, mark.id],
+    });
+  }
+  return { sql: parts.map((part) => part.sql).join(" AND ") || "1 = 1", params: parts.flatMap((part) => part.params) };
+}
+
+/** A page of sessions, newest first. `liveView` gives what is known beyond the store. @throws BrokerError bad_request for a foreign cursor */
+export async function listSessions(
+  store: Store,
+  filter: SessionFilter,
+  liveView: (id: string) => SessionView | undefined,
+): Promise<{ sessions: SessionView[]; next?: string }> {
+  const { sql, params } = conditions(filter);
+  const rows = await store.read(`SELECT * FROM sessions WHERE ${sql} ORDER BY created_at_ms DESC, id DESC LIMIT ?`, [
+    ...params,
+    filter.limit + 1,
+  ]);
+  const page = rows.slice(0, filter.limit).map(decodeRow);
+  const last = page.at(-1);
+  const sessions = page.map((row) => liveView(row.id) ?? storedView(row));
+  return { sessions, ...(rows.length > filter.limit && last && { next: encodeMark(last) }) };
+}

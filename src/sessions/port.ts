@@ -1,0 +1,74 @@
+import type { EventLog } from "../log/port.ts";
+import type { Accepted, Command } from "../protocol/commands.ts";
+import type { OpenRequest, SessionState, SessionView } from "../protocol/events.ts";
+import type { Seq } from "../protocol/ids.ts";
+import type { NewSession, SessionPatch } from "../protocol/sessions.schema.ts";
+
+/** Who asks, as far as a session needs to know: the id goes into events, and scopes command ids. */
+export interface Actor {
+  readonly id: string;
+}
+
+/** What a new subscriber is told, consistent with `head`: an open request is either here or comes as an event beyond head. */
+export interface Standing {
+  readonly head: Seq;
+  readonly state: SessionState;
+  readonly openRequests: readonly OpenRequest[];
+  /** The session has ended, and `head` is the last number its log will ever have. */
+  readonly finished: boolean;
+}
+
+/** How a turn ended, for callers that wait for it. */
+export interface TurnEnd {
+  readonly turn_id: string;
+  readonly outcome: "completed" | "failed";
+  /** stop_reason of turn.completed, or reason of turn.failed. */
+  readonly reason: string;
+  /** The CLI's `result` line when there was one. */
+  readonly result: unknown;
+}
+
+/** One session: an agent joined to a log (design 5). */
+export interface Session {
+  readonly id: string;
+  readonly tenant: string;
+  readonly log: EventLog;
+  view(): SessionView;
+  standing(): Standing;
+  /** Applies a command once. Resolves when it is durable. @throws BrokerError id_reused, request_*, invalid_answer, session_ended, … */
+  command(command: Command, actor: Actor): Promise<Accepted>;
+  /** A query whose end can be waited for. `ended` resolves when the turn has its terminal event, whoever else watches. */
+  turn(
+    command: Command & { event_type: "query" },
+    actor: Actor,
+  ): Promise<Accepted & { turn_id: string; ended: Promise<TurnEnd> }>;
+  update(patch: SessionPatch): Promise<SessionView>;
+  /** Ends the agent and the session; it stays readable. Resolves when the agent is gone. */
+  end(): Promise<void>;
+}
+
+export interface SessionFilter {
+  /** undefined = every tenant (operators). */
+  readonly tenant: string | undefined;
+  readonly state?: SessionState;
+  readonly name?: string;
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly limit: number;
+  /** Opaque; from `next` of the page before. */
+  readonly cursor?: string;
+}
+
+/** All sessions of this server. */
+export interface Sessions {
+  /** @throws BrokerError cwd_refused, agent_arg_refused, id_reused (same key, other body) */
+  create(input: NewSession, owner: { tenant: string; actor: Actor; idempotencyKey?: string }): Promise<SessionView>;
+  /** undefined when there is none of that id in that tenant (undefined tenant = any): foreign and missing look the same. */
+  find(id: string, tenant: string | undefined): Promise<Session | undefined>;
+  list(filter: SessionFilter): Promise<{ sessions: SessionView[]; next?: string }>;
+  /** Calls back with each change of state, open requests or cost of a session of that tenant. Returns the way to stop. */
+  watch(tenant: string | undefined, changed: (view: SessionView) => void): () => void;
+  /** Ends it if need be, then removes its log, own folder and home. */
+  purge(id: string): Promise<void>;
+  /** Stops agents by a shortened ladder and flushes logs. */
+  close(): Promise<void>;
+}

@@ -1,0 +1,120 @@
+import type { SessionView } from "../protocol/events.ts";
+import { type Seq, seq, sessionId } from "../protocol/ids.ts";
+import type { AgentOptions } from "../protocol/sessions.schema.ts";
+import type { Row, Store, Write } from "../store/port.ts";
+import { restoredState, type Snapshot, type State, sessionState, snapshotOf } from "./state.ts";
+
+/** What was asked for at creation; never changes. */
+export interface Spec {
+  readonly agent: AgentOptions;
+  /** Relative to the tenant's folder. */
+  readonly cwd: string;
+  /** The client named the folder: purge leaves it alone. */
+  readonly ownFolder: boolean;
+}
+
+/** A session's row, decoded. */
+export interface SessionRow {
+  readonly id: string;
+  readonly tenant: string;
+  readonly name: string | null;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly createdAtMs: number;
+  readonly updatedAtMs: number;
+  readonly head: Seq;
+  readonly spec: Spec;
+  readonly snapshot: Snapshot;
+}
+
+const text = (row: Row, column: string): string => String(row[column]);
+
+export function decodeRow(row: Row): SessionRow {
+  return {
+    id: text(row, "id"),
+    tenant: text(row, "tenant"),
+    name: row.name === null ? null : text(row, "name"),
+    metadata: JSON.parse(text(row, "metadata")),
+    createdAtMs: Number(row.created_at_ms),
+    updatedAtMs: Number(row.updated_at_ms),
+    head: seq(Number(row.head)),
+    spec: JSON.parse(text(row, "spec")),
+    snapshot: JSON.parse(text(row, "snapshot")),
+  };
+}
+
+export function insertSession(row: SessionRow): Write {
+  return {
+    sql: `INSERT INTO sessions (id, tenant, name, metadata, state, created_at_ms, updated_at_ms, spec, snapshot)
+      VALUES (?, ?, ?, ?, 'hibernated', ?, ?, ?, ?)`,
+    params: [
+      row.id,
+      row.tenant,
+      row.name,
+      JSON.stringify(row.metadata),
+      row.createdAtMs,
+      row.updatedAtMs,
+      JSON.stringify(row.spec),
+      JSON.stringify(row.snapshot),
+    ],
+  };
+}
+
+/** Stored in the transaction of the events that changed it. */
+export function saveState(id: string, state: State, now: number): Write {
+  const snapshot = snapshotOf(state);
+  return {
+    sql: "UPDATE sessions SET state = ?, live = ?, snapshot = ?, updated_at_ms = ? WHERE id = ?",
+    params: [sessionState(state), snapshot.hadAgent ? 1 : 0, JSON.stringify(snapshot), now, id],
+  };
+}
+
+export function saveLabels(id: string, name: string | null, metadata: SessionRow["metadata"], now: number): Write {
+  return {
+    sql: "UPDATE sessions SET name = ?, metadata = ?, updated_at_ms = ? WHERE id = ?",
+    params: [name, JSON.stringify(metadata), now, id],
+  };
+}
+
+/** What a session leaves in tables of its own, without its events. */
+export function deleteSession(id: string): Write[] {
+  return ["commands", "used_ids", "idempotency"]
+    .map((table) => ({ sql: `DELETE FROM ${table} WHERE session = ?`, params: [id] }))
+    .concat([{ sql: "DELETE FROM sessions WHERE id = ?", params: [id] }]);
+}
+
+export async function readSession(store: Store, id: string): Promise<SessionRow | undefined> {
+  const [row] = await store.read("SELECT * FROM sessions WHERE id = ?", [id]);
+  return row && decodeRow(row);
+}
+
+/** What clients see of a session, from what is stored and what is known now. */
+export function viewOf(row: SessionRow, state: State, head: Seq): SessionView {
+  const { phase, process } = state;
+  return {
+    id: sessionId(row.id),
+    tenant: row.tenant,
+    name: row.name,
+    metadata: row.metadata,
+    state: sessionState(state),
+    ...(phase.name === "failed" && { reason: phase.reason }),
+    head,
+    created_at_ms: row.createdAtMs,
+    updated_at_ms: row.updatedAtMs,
+    cwd: row.spec.cwd,
+    agent: {
+      model: state.model ?? row.spec.agent.model ?? null,
+      permission_mode: state.permissionMode ?? row.spec.agent.permission_mode ?? null,
+      version: state.version,
+      cli_session_id: state.cliSessionId,
+      ...(process && { pid: process.pid }),
+    },
+    open_requests: state.requests,
+    queued_turns: state.queue.map((queued) => queued.turnId),
+    usage: { cost_usd: state.usage.pastCostUsd + state.usage.processCostUsd, turns: state.usage.turns },
+  };
+}
+
+/** The view of a session that nobody has opened since the server started. */
+export function storedView(row: SessionRow): SessionView {
+  return viewOf(row, restoredState(row.snapshot, row.head, "hibernated"), row.head);
+}

@@ -1,0 +1,151 @@
+import type { EventLog } from "../log/port.ts";
+import type { Accepted, Command } from "../protocol/commands.ts";
+import { seq } from "../protocol/ids.ts";
+import { BrokerError } from "../protocol/problems.ts";
+import type { Store } from "../store/port.ts";
+import { createEngine, type Engine, type EngineParts } from "./engine.ts";
+import { commandHash, createMemory, type SessionMemory } from "./memory.ts";
+import type { Actor, Session, TurnEnd } from "./port.ts";
+import { type SessionRow, saveLabels, viewOf } from "./rows.ts";
+import type { State } from "./state.ts";
+import { findTurnEnd, turnOfCommand } from "./turn-ends.ts";
+
+export interface SessionParts extends Omit<EngineParts, "memory" | "turnsEnded" | "row"> {
+  readonly row: SessionRow;
+  readonly store: Store;
+  readonly log: EventLog;
+}
+
+/** A session, and what only its manager may do with it. */
+export interface ManagedSession extends Session {
+  readonly engine: Engine;
+}
+
+type Taken = Accepted & { readonly durable: Promise<void> };
+
+export function createSession(parts: SessionParts, initial: State): ManagedSession {
+  const { store, log, now } = parts;
+  const { id, tenant } = parts.row;
+  let { row } = parts;
+  const memory = createMemory(id, store, log);
+  const waiting = new Map<string, PromiseWithResolvers<TurnEnd>>();
+  const turnsEnded = (ends: readonly TurnEnd[]): void => {
+    for (const end of ends) {
+      waiting.get(end.turn_id)?.resolve(end);
+      waiting.delete(end.turn_id);
+    }
+    ended.check();
+  };
+  const engine = createEngine({ ...parts, memory, turnsEnded, changed: () => changed() }, initial);
+  const ended = whenEnded(engine);
+  const changed = (): void => {
+    ended.check();
+    parts.changed();
+  };
+  const take = createIntake(engine, memory);
+
+  const waitFor = (turnId: string): Promise<TurnEnd> => {
+    const known = waiting.get(turnId) ?? Promise.withResolvers<TurnEnd>();
+    waiting.set(turnId, known);
+    return known.promise;
+  };
+
+  const isOpen = (turnId: string): boolean =>
+    [...engine.state().turns, ...engine.state().queue].some((turn) => turn.turnId === turnId);
+
+  return {
+    id,
+    tenant,
+    log,
+    engine,
+    view: () => viewOf(row, engine.state(), log.head()),
+    standing() {
+      const head = log.head();
+      const { requests, told, seq: decided } = engine.state();
+      // What was opened beyond head comes to the subscriber as an event: offered once, either here or there (contract 5).
+      return {
+        head,
+        state: told,
+        openRequests: requests.filter((request) => request.seq <= head),
+        finished: told === "ended" && head >= decided,
+      };
+    },
+    async command(command, actor) {
+      const { durable, ...accepted } = await take(command, actor);
+      await durable;
+      return accepted;
+    },
+    async turn(command, actor) {
+      const { durable, ...accepted } = await take(command, actor);
+      await durable;
+      const turn_id = await turnOfCommand(log, accepted.seq);
+      const end = isOpen(turn_id)
+        ? waitFor(turn_id)
+        : engine.settled().then(() => findTurnEnd(log, turn_id, accepted.seq));
+      return { ...accepted, turn_id, ended: end };
+    },
+    async update(patch) {
+      row = {
+        ...row,
+        name: patch.name === undefined ? row.name : patch.name,
+        metadata: patch.metadata ?? row.metadata,
+      };
+      const updatedAtMs = now();
+      await store.write([saveLabels(id, row.name, row.metadata, updatedAtMs)]);
+      row = { ...row, updatedAtMs };
+      parts.changed();
+      return viewOf(row, engine.state(), log.head());
+    },
+    async end() {
+      engine.apply({ type: "end" });
+      ended.check();
+      await ended.promise;
+      await engine.settled();
+    },
+  };
+}
+
+function whenEnded(engine: Engine): { promise: Promise<void>; check: () => void } {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const check = (): void => {
+    if (engine.state().phase.name === "ended") resolve();
+  };
+  return { promise, check };
+}
+
+/** One command after the other: is it a repeat, are its ids fresh, then one step. Durability is waited for outside, so commands pipeline. */
+function createIntake(engine: Engine, memory: SessionMemory): (command: Command, actor: Actor) => Promise<Taken> {
+  let line: Promise<unknown> = Promise.resolve();
+
+  const takeOne = async (command: Command, actor: Actor): Promise<Taken> => {
+    const hash = commandHash(command);
+    const known = await memory.command(actor.id, command.id);
+    if (known !== undefined) {
+      if (known.hash === hash) return { seq: seq(known.seq), duplicate: true, durable: known.durable };
+      throw new BrokerError("id_reused", "This command id was used before with another body; use a new id.", {
+        details: { id: command.id },
+      });
+    }
+    await memory.refuseUsed(command);
+    if (command.event_type === "control_response")
+      await refuseSettled(engine, memory, command.payload.response.request_id);
+    let number = 0;
+    const { durable } = engine.apply({ type: "command", command, actorId: actor.id }, (events) => {
+      number = events[0]?.seq ?? 0;
+      return [memory.commandWrite(actor.id, command.id, hash, number)];
+    });
+    memory.keepCommand(actor.id, command.id, { hash, seq: number, durable });
+    return { seq: seq(number), durable };
+  };
+
+  return (command, actor) => {
+    const taken = line.then(() => takeOne(command, actor));
+    line = taken.catch(() => undefined);
+    return taken;
+  };
+}
+
+async function refuseSettled(engine: Engine, memory: SessionMemory, requestId: string): Promise<void> {
+  if (engine.state().requests.some((request) => request.request_id === requestId)) return;
+  await memory.settledError(requestId);
+}

@@ -1,0 +1,120 @@
+import { BrokerError } from "../protocol/problems.ts";
+import type { Connection } from "./connection.ts";
+
+/** One step from a schema to the next. A released step is never edited; a change is a new one. */
+export interface Migration {
+  /** 1, 2, 3 …: the schema's number once the step is done. */
+  readonly id: number;
+  readonly name: string;
+  readonly sql: string;
+}
+
+export const MIGRATIONS: readonly Migration[] = [
+  {
+    id: 1,
+    name: "sessions, events, commands, tenants and keys",
+    sql: `
+      CREATE TABLE sessions (
+        id TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        name TEXT,
+        metadata TEXT NOT NULL DEFAULT '{}',
+        state TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        updated_at_ms INTEGER NOT NULL,
+        head INTEGER NOT NULL DEFAULT 0,
+        reserved INTEGER NOT NULL DEFAULT 0,
+        removed INTEGER NOT NULL DEFAULT 0,
+        live INTEGER NOT NULL DEFAULT 0,
+        spec TEXT NOT NULL DEFAULT '{}',
+        snapshot TEXT NOT NULL DEFAULT '{}'
+      ) STRICT;
+      CREATE INDEX sessions_by_tenant ON sessions (tenant, created_at_ms);
+
+      CREATE TABLE events (
+        session TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        event_type TEXT NOT NULL,
+        restricted INTEGER NOT NULL DEFAULT 0,
+        envelope BLOB NOT NULL,
+        PRIMARY KEY (session, seq)
+      ) STRICT;
+
+      CREATE TABLE commands (
+        session TEXT NOT NULL,
+        principal TEXT NOT NULL,
+        id TEXT NOT NULL,
+        hash TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        PRIMARY KEY (session, principal, id)
+      ) STRICT;
+
+      CREATE TABLE used_ids (
+        session TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        PRIMARY KEY (session, kind, id)
+      ) STRICT;
+
+      CREATE TABLE idempotency (
+        tenant TEXT NOT NULL,
+        principal TEXT NOT NULL,
+        key TEXT NOT NULL,
+        hash TEXT NOT NULL,
+        session TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        PRIMARY KEY (tenant, principal, key)
+      ) STRICT;
+
+      CREATE TABLE tenants (
+        id TEXT NOT NULL PRIMARY KEY,
+        created_at_ms INTEGER NOT NULL
+      ) STRICT;
+
+      CREATE TABLE keys (
+        id TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        roles TEXT NOT NULL,
+        name TEXT NOT NULL,
+        secret_hash BLOB NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        expires_at_ms INTEGER,
+        revoked_at_ms INTEGER,
+        last_used_at_ms INTEGER
+      ) STRICT;
+    `,
+  },
+];
+
+/** Brings a database up to the newest schema, one transaction a step. @throws BrokerError data_dir_newer */
+export function migrate(connection: Connection, migrations: readonly Migration[] = MIGRATIONS): void {
+  connection.exec("CREATE TABLE IF NOT EXISTS meta (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT");
+  const found = schemaOf(connection);
+  const newest = migrations.at(-1)?.id ?? 0;
+  if (found > newest) {
+    throw new BrokerError(
+      "data_dir_newer",
+      `The data directory has schema ${found}; this version of Patchbay knows up to ${newest}. Start the newer version again, or choose another PATCHBAY_DATA_DIR.`,
+    );
+  }
+  for (const step of migrations.filter(({ id }) => id > found)) {
+    connection.exec("BEGIN IMMEDIATE");
+    try {
+      connection.exec(step.sql);
+      connection.run(
+        "INSERT INTO meta (key, value) VALUES ('schema', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [String(step.id)],
+      );
+      connection.exec("COMMIT");
+    } catch (error) {
+      if (connection.inTransaction()) connection.exec("ROLLBACK");
+      throw new Error(`migration ${step.id} (${step.name}) failed`, { cause: error });
+    }
+  }
+}
+
+function schemaOf(connection: Connection): number {
+  const value = connection.all("SELECT value FROM meta WHERE key = 'schema'", [])[0]?.["value"];
+  return value === undefined ? 0 : Number(value);
+}

@@ -1,0 +1,68 @@
+import { expect } from "vitest";
+import { isJsonObject, type JsonObject } from "../../src/protocol/json.ts";
+import type { Outcome } from "../../src/sessions/work.ts";
+
+/** An independent account of what a session may tell, kept from its events only. */
+export function createJudge() {
+  const accepted = new Set<string>();
+  const started = new Set<string>();
+  const ended = new Set<string>();
+  const opened = new Set<string>();
+  const resolved = new Set<string>();
+  const written = new Set<number | string>();
+  const asked = new Set<string>();
+  const answered = new Set<string>();
+  let last = 0;
+  const once = (set: Set<number | string>, item: number | string, what: string) => {
+    if (set.has(item)) throw new Error(`${what} twice: ${item}`);
+    set.add(item);
+  };
+
+  const event = (draft: Outcome["events"][number]) => {
+    if (draft.seq !== last + 1) throw new Error(`number ${draft.seq} after ${last}`);
+    last = draft.seq;
+    const payload: JsonObject =
+      draft.payload instanceof Uint8Array ? JSON.parse(Buffer.from(draft.payload).toString()) : draft.payload;
+    const turn = String(payload.turn_id);
+    const request = String(payload.request_id);
+    switch (draft.event_type) {
+      case "query":
+        return once(accepted, String(draft.turn_id), "accepted");
+      case "turn.started":
+        if (ended.has(turn)) throw new Error(`started after its end: ${turn}`);
+        return once(started, turn, "started");
+      case "turn.completed":
+      case "turn.failed":
+        return once(ended, turn, "ended");
+      case "request.opened":
+        return once(opened, request, "opened");
+      case "request.resolved":
+        if (!opened.has(request)) throw new Error(`resolved before it was opened: ${request}`);
+        return once(resolved, request, "resolved");
+      case "control_request":
+        if (draft.origin === "USER_EVENT") asked.add(String(payload.request_id));
+        return;
+      case "control_response":
+        if (draft.command_id !== undefined && draft.origin === "AGENT_EVENT") {
+          const response = isJsonObject(payload.response) ? payload.response : {};
+          return once(answered, String(response.request_id), "control answered");
+        }
+    }
+  };
+
+  const outcome = (out: Outcome) => {
+    out.events.forEach(event);
+    for (const stdin of out.stdin) {
+      if (typeof stdin === "number") once(written, stdin, "message written");
+      else if (stdin.type === "control_response" && isJsonObject(stdin.response))
+        once(written, String(stdin.response.request_id), "answer written");
+    }
+  };
+
+  const closed = () => {
+    expect([...accepted, ...started].filter((turn) => !ended.has(turn))).toEqual([]);
+    expect([...opened].filter((request) => !resolved.has(request))).toEqual([]);
+    expect([...asked].filter((id) => !answered.has(id))).toEqual([]);
+  };
+  return { outcome, closed };
+}

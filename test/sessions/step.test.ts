@@ -1,0 +1,246 @@
+import fc from "fast-check";
+import { expect } from "vitest";
+import type { JsonObject } from "../../src/protocol/json.ts";
+import { BrokerError } from "../../src/protocol/problems.ts";
+import { newState, type State } from "../../src/sessions/state.ts";
+import { type Signal, step } from "../../src/sessions/step.ts";
+import { createJudge } from "../kit/session-judge.ts";
+import { verifies } from "../kit/verifies.ts";
+
+/** A random thing that happens; `pick` chooses among what the session knows at that moment. */
+interface Happening {
+  readonly kind: (typeof KINDS)[number];
+  readonly pick: number;
+}
+
+const KINDS = [
+  "query",
+  "query-now",
+  "control",
+  "interrupt",
+  "interrupt-all",
+  "withdraw",
+  "answer",
+  "answer-bad",
+  "answer-deny",
+  "spawned",
+  "initialized",
+  "init",
+  "init-named",
+  "echo",
+  "preview",
+  "assistant",
+  "ask",
+  "ask-hook",
+  "cancel",
+  "result",
+  "result-own",
+  "result-named",
+  "result-error",
+  "lifecycle-cancelled",
+  "control-answer",
+  "noise",
+  "dropped",
+  "exit-clean",
+  "exit-crash",
+  "recovered",
+  "end",
+] as const;
+
+const line = (message: JsonObject): Signal => ({
+  type: "output",
+  lineLimitBytes: 100,
+  lines: [{ kind: "line", bytes: Buffer.from(JSON.stringify(message)), message }],
+});
+const exited = (code: number): Signal => ({
+  type: "exited",
+  exit: { code, signal: null, how: "exited", stderrTail: "" },
+});
+const at = <T>(items: readonly T[], pick: number): T | undefined => items[pick % Math.max(1, items.length)];
+
+/** Keeps what happened, and makes signals that fit (or deliberately do not fit) the state. */
+function createHistory() {
+  let ids = 0;
+  const newId = () => `id-${++ids}`;
+  const asked: string[] = [];
+  const command = (event_type: string, payload: JsonObject, extra: JsonObject = {}): Signal =>
+    ({
+      type: "command",
+      actorId: "key-1",
+      command: { id: newId(), event_type, payload, ...extra },
+    }) as unknown as Signal;
+  const control = (request: JsonObject) =>
+    command("control_request", { type: "control_request", request_id: newId(), request });
+  const query = (delivery: string) =>
+    command("query", { type: "user", message: { role: "user", content: "hi" } }, { delivery });
+  const answer = (response: JsonObject, pick: number) =>
+    command("control_response", {
+      type: "control_response",
+      response: { subtype: "success", request_id: at(asked, pick) ?? "none", response },
+    });
+  const ask = (request: JsonObject) => {
+    const request_id = newId();
+    asked.push(request_id);
+    return line({ type: "control_request", request_id, request });
+  };
+
+  const signal = (state: State, { kind, pick }: Happening): Signal | undefined => {
+    const turn = at(state.turns, pick)?.turnId ?? "none";
+    const alive = state.phase.name === "live" || state.phase.name === "stopping";
+    switch (kind) {
+      case "query":
+        return query("after_turn");
+      case "query-now":
+        return query("at_once");
+      case "control":
+        return control({ subtype: "set_model", model: "m" });
+      case "interrupt":
+        return control({ subtype: "interrupt" });
+      case "interrupt-all":
+        return control({ subtype: "interrupt", cancel_queued: true });
+      case "withdraw":
+        return control({ subtype: "cancel_async_message", message_uuid: at(state.queue, pick)?.turnId ?? turn });
+      case "answer":
+        return answer({ behavior: "allow" }, pick);
+      case "answer-deny":
+        return answer({ behavior: "deny", message: "no" }, pick);
+      case "answer-bad":
+        return answer({ yes: true }, pick);
+      case "spawned":
+        return state.phase.name === "starting"
+          ? { type: "spawned", pid: 7, process: { pid: 7, startTime: "1" }, resumed: false }
+          : undefined;
+      case "initialized": {
+        if (state.phase.name !== "starting") return undefined;
+        return line({
+          type: "control_response",
+          response: {
+            subtype: pick % 9 === 0 ? "error" : "success",
+            request_id: state.phase.initializeId,
+            response: {},
+          },
+        });
+      }
+      case "exit-clean":
+        return alive || state.phase.name === "starting" ? exited(0) : undefined;
+      case "exit-crash":
+        return alive || state.phase.name === "starting" ? exited(1) : undefined;
+      case "recovered":
+        return { type: "recovered", jumped: pick % 2 === 0 };
+      case "end":
+        return pick % 5 === 0 ? { type: "end" } : undefined;
+      default:
+        return alive ? agentLine(state, kind, pick, turn) : undefined;
+    }
+  };
+
+  const agentLine = (state: State, kind: Happening["kind"], pick: number, turn: string): Signal | undefined => {
+    switch (kind) {
+      case "init":
+        return line({ type: "system", subtype: "init", session_id: `cli-${pick % 3}` });
+      case "init-named":
+        return line({ type: "system", subtype: "init", session_id: "cli-1", user_message_uuids: [turn] });
+      case "echo":
+        return line({ type: "user", isReplay: true, uuid: turn, message: { role: "user", content: "hi" } });
+      case "preview":
+        return line({
+          type: "stream_event",
+          event: { type: "content_block_delta", delta: { type: "text_delta", text: "x" } },
+        });
+      case "assistant":
+        return line({ type: "assistant", message: { content: [] } });
+      case "ask":
+        return ask({ subtype: "can_use_tool", tool_name: "Bash", input: { command: "touch x" } });
+      case "ask-hook":
+        return ask({ subtype: "hook_callback", callback_id: "1" });
+      case "cancel":
+        return line({ type: "control_cancel_request", request_id: at(asked, pick) ?? "none" });
+      case "result":
+        return line({ type: "result", subtype: "success", is_error: false, total_cost_usd: 0.5 });
+      case "result-own":
+        return line({ type: "result", subtype: "success", is_error: false, origin: { kind: "task-notification" } });
+      case "result-named":
+        return line({
+          type: "result",
+          subtype: "success",
+          is_error: false,
+          user_message_uuids: state.turns.slice(0, 1 + (pick % 2)).map((item) => item.turnId),
+        });
+      case "result-error":
+        return line({
+          type: "result",
+          subtype: "success",
+          is_error: true,
+          api_error_status: 529,
+          result: "overloaded",
+        });
+      case "lifecycle-cancelled":
+        return line({ type: "command_lifecycle", state: "cancelled", command_uuid: turn });
+      case "control-answer":
+        return line({
+          type: "control_response",
+          response: {
+            subtype: "success",
+            request_id: at(state.pending, pick)?.requestId ?? "none",
+            response: { cancelled: true },
+          },
+        });
+      case "noise":
+        return { type: "output", lineLimitBytes: 100, lines: [{ kind: "noise", bytes: Buffer.from([0xff, 0x41]) }] };
+      case "dropped":
+        return { type: "output", lineLimitBytes: 100, lines: [{ kind: "dropped", bytes: 101 }] };
+      default:
+        return undefined;
+    }
+  };
+  return { signal, newId };
+}
+
+function deepFreeze<T>(value: T): T {
+  if (typeof value === "object" && value !== null && !ArrayBuffer.isView(value) && !Object.isFrozen(value)) {
+    Object.freeze(value);
+    Object.values(value).forEach(deepFreeze);
+  }
+  return value;
+}
+
+const happenings = fc.array(fc.record({ kind: fc.constantFrom(...KINDS), pick: fc.nat(100) }), {
+  maxLength: 60,
+  size: "max",
+});
+
+verifies(
+  "P3-ONCE",
+  "whatever happens in whatever order: every turn ends once, every request is settled once, nothing is written twice",
+  () => {
+    fc.assert(
+      fc.property(happenings, (list) => {
+        const history = createHistory();
+        const judge = createJudge();
+        let state: State = newState("cli-1");
+        const play = (signal: Signal | undefined) => {
+          if (signal === undefined) return;
+          try {
+            const out = step(deepFreeze(state), signal, { now: 1, newId: history.newId });
+            judge.outcome(out);
+            state = out.state;
+          } catch (error) {
+            if (!(error instanceof BrokerError)) throw error;
+          }
+        };
+        for (const happening of list) {
+          play(history.signal(state, happening));
+          // Most starts succeed, or the interesting part would seldom be reached.
+          if (state.phase.name !== "starting" || happening.pick % 4 === 0) continue;
+          play(history.signal(state, { kind: "spawned", pick: 1 }));
+          play(history.signal(state, { kind: "initialized", pick: 1 }));
+        }
+        play({ type: "end" });
+        if (state.phase.name === "stopping") play(exited(0));
+        expect(state.phase.name).toBe("ended");
+        judge.closed();
+      }),
+      { numRuns: 3000 },
+    );
+  },
+);
