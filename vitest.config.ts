@@ -25,7 +25,10 @@ export const PROJECTS = [
   project(
     "unit",
     0,
-    ["test/{protocol,store,log,agents,auth,sessions,transport,demo,client,project}/**/*.test.ts", "test/*.test.ts"],
+    [
+      "test/{protocol,store,log,agents,auth,sessions,transport,webhooks,demo,client,project}/**/*.test.ts",
+      "test/*.test.ts",
+    ],
     15_000,
   ),
   // A real server on port 0 with the fake agent.

@@ -1,18 +1,28 @@
+import { realpathSync } from "node:fs";
+import { join } from "node:path";
 import { pino } from "pino";
 import { resolveClaude } from "./agents/claude-binary.ts";
 import { processLauncher } from "./agents/process.ts";
+import { answerLinks } from "./api/answer-link.ts";
 import type { ApiOptions, Readiness, ReadinessCheck } from "./api/config.ts";
 import { createApi } from "./api/server.ts";
+import { auditWrite } from "./auth/audit.ts";
 import { createAuth } from "./auth/auth.ts";
+import { decide } from "./auth/policy/decide.ts";
+import { createPolicies, type Policies } from "./auth/policy/policies.ts";
+import { questionOf } from "./auth/policy/question.ts";
 import { createLogs } from "./log/logs.ts";
 import { type BrokerOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
 import { BrokerError } from "./protocol/problems.ts";
 import { createClaudeHosting } from "./sessions/claude-hosting.ts";
 import { createSessions, type SessionsOptions } from "./sessions/manager.ts";
+import type { Decide } from "./sessions/port.ts";
 import { makeDirectories } from "./store/make-directories.ts";
 import type { Store } from "./store/port.ts";
 import { openStore } from "./store/sqlite.ts";
 import { VERSION } from "./version.ts";
+import type { WebhookOptions } from "./webhooks/options.ts";
+import { createWebhooks } from "./webhooks/webhooks.ts";
 
 /** Connections that may wait to be accepted: Fastify's own 511 makes a storm of reconnects ten times slower (design 8). */
 const LISTEN_BACKLOG = 4096;
@@ -38,6 +48,7 @@ export interface Broker {
 export interface BrokerTuning {
   readonly sessions?: Partial<SessionsOptions>;
   readonly api?: Partial<ApiOptions>;
+  readonly webhooks?: Partial<WebhookOptions>;
 }
 
 /**
@@ -75,7 +86,15 @@ async function compose(
     sharedEnv: options.agentEnv,
     lineLimitBytes: options.agentLineLimitBytes,
   });
-  const logs = createLogs(store);
+  const webhooks = await createWebhooks({
+    store,
+    allowedHosts: options.webhookAllowedHosts,
+    answerLink: answerLinks(auth, options.publicUrl),
+    report: (webhook, error) => logger.error({ webhook, err: error }, "webhook.broken"),
+    ...(tuning.webhooks && { options: tuning.webhooks }),
+  });
+  const logs = createLogs(webhooks.store);
+  const policies = await createPolicies(store);
   const report = (session: string, error: unknown): void => logger.error({ session, err: error }, "session.broken");
   const sessions = await createSessions({
     store,
@@ -84,6 +103,10 @@ async function compose(
     dataDir,
     workspaceRoot,
     report,
+    decideFor: (session) => decideFor(policies, realpathSync(workspaceRoot), session),
+    purged: policies.forgetSession,
+    audit: (session, note, nowMs) => auditWrite({ ...note, tenant: session.tenant, session_id: session.id }, nowMs),
+    outbox: webhooks.outbox,
     ...(tuning.sessions && { options: tuning.sessions }),
   });
   const tls =
@@ -95,16 +118,20 @@ async function compose(
     ready: rememberFor(READINESS_MS, () => readiness(store, binary)),
     tls,
     allowedOrigins: options.allowedOrigins,
-    allowedHosts: options.allowedHosts,
+    allowedHosts: [
+      ...options.allowedHosts,
+      ...(options.publicUrl === undefined ? [] : [new URL(options.publicUrl).hostname]),
+    ],
     queryLimitBytes: options.queryLimitBytes,
     inboundLimitBytes: options.inboundLimitBytes,
     heartbeatMs: options.heartbeatMs,
     ...tuning.api,
   };
-  const app = await createApi({ auth, sessions, config, logger });
+  const app = await createApi({ auth, sessions, policies, webhooks, config, logger });
   const close = async (): Promise<void> => {
     await app.close();
     await sessions.close();
+    await webhooks.close();
     await store.close();
   };
   const url = await listen(app, options).catch(async (error: unknown) => {
@@ -132,6 +159,17 @@ function makeWorkspaceRoot(path: string): void {
     const message = `PATCHBAY_WORKSPACE_ROOT: ${path} cannot be made (${reason}). Name a folder that this user can write.`;
     throw new BrokerError("config_invalid", message, { cause, details: { name: "PATCHBAY_WORKSPACE_ROOT" } });
   }
+}
+
+/** Policy before people: the documents of the session and its tenant as they are at that moment. */
+function decideFor(
+  policies: Policies,
+  root: string,
+  { id, tenant, cwd }: { id: string; tenant: string; cwd: string },
+): Decide {
+  const folder = join(root, tenant, cwd);
+  return (question) =>
+    decide({ tenant: policies.forTenant(tenant), session: policies.forSession(id) }, questionOf(question, folder));
 }
 
 type Listening = Awaited<ReturnType<typeof createApi>>;

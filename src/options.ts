@@ -31,6 +31,10 @@ export interface BrokerOptions {
   readonly allowedOrigins: readonly string[];
   /** Host names we answer to, besides loopback and IP literals. */
   readonly allowedHosts: readonly string[];
+  /** Where people reach this server, for links that it sends out; undefined = it sends none. */
+  readonly publicUrl: string | undefined;
+  /** Host names or addresses that webhooks may call though they are private or have no TLS. */
+  readonly webhookAllowedHosts: readonly string[];
   /** Who owns agent processes. Until runners exist, `auto` is `inline`: this process. */
   readonly runner: "auto" | "inline";
   readonly engine: "sqlite";
@@ -57,6 +61,8 @@ export const BROKER_DEFAULTS: BrokerOptions = Object.freeze({
   secretsKey: undefined,
   allowedOrigins: [],
   allowedHosts: [],
+  publicUrl: undefined,
+  webhookAllowedHosts: [],
   runner: "auto",
   engine: "sqlite",
   logLevel: "info",
@@ -95,6 +101,20 @@ const origin = z
 const hostName = z
   .string()
   .regex(/^[A-Za-z0-9.-]+(:\d{1,5})?$/, "must be host names such as patchbay.example.org, separated by commas");
+const plainHost = z
+  .string()
+  .regex(
+    /^([A-Za-z0-9.-]+|\[?[0-9A-Fa-f:.]+\]?)$/,
+    "must be host names or addresses without a port, separated by commas",
+  );
+const isBareUrl = (value: string): boolean => {
+  const url = URL.canParse(value) ? new URL(value) : undefined;
+  return url !== undefined && /^https?:$/.test(url.protocol) && url.href === url.origin + url.pathname;
+};
+const publicUrl = z
+  .string()
+  .refine(isBareUrl, "must be a URL such as https://patchbay.example.org, without credentials, query or fragment")
+  .transform((value) => new URL(value).href.replace(/\/+$/, ""));
 const oneOf = <T extends string>(values: readonly [T, ...T[]]) => z.enum(values, `must be one of ${values.join(", ")}`);
 const runner = z
   .unknown()
@@ -125,6 +145,8 @@ const FIELDS = {
   secretsKey: secret.optional(),
   allowedOrigins: list(origin),
   allowedHosts: list(hostName),
+  publicUrl: publicUrl.optional(),
+  webhookAllowedHosts: list(plainHost),
   runner,
   engine,
   logLevel: oneOf(LOG_LEVELS),
@@ -148,6 +170,8 @@ export const OPTION_HELP: Readonly<Record<keyof BrokerOptions, string>> = {
   secretsKey: "encrypts tenant secrets at rest (default: made in the data directory)",
   allowedOrigins: "origins of browsers that may call, separated by commas",
   allowedHosts: "host names we answer to, separated by commas",
+  publicUrl: "where people reach this server, for links that it sends out",
+  webhookAllowedHosts: "private hosts that webhooks may call, separated by commas",
   runner: "who owns agent processes: auto or inline",
   engine: "where logs and metadata live: sqlite",
   logLevel: `one of ${LOG_LEVELS.join(", ")}`,

@@ -35,6 +35,11 @@ export const REQUIREMENTS = {
   "WS-AUTH": promise("PROTOCOL.md 4", "A socket without a header, ticket or cookie has 10 s to send its auth frame"),
   TICKETS: promise("PROTOCOL.md 4", "POST /v1/tickets {session_id?, roles?, ttl_s?} gives a ticket"),
   KEYS: promise("PROTOCOL.md 4", "Keys are stored hashed and shown once"),
+  REGISTER: promise(
+    "PROTOCOL.md 5.4",
+    "Hooks and MCP servers of clients are merged into the one initialize, routed to their owner, handed over, and block nobody",
+  ),
+  ROLES: promise("PROTOCOL.md 4", "Roles form a set"),
   "ORIGIN-HOST": promise("PROTOCOL.md 4", "Every route, upgrade and stream checks Origin"),
   "P9-FOREIGN-404": promise(
     "contract 6.9",
@@ -75,6 +80,10 @@ export const REQUIREMENTS = {
     "An answer that does not fit its request is invalid_answer and the request stays open",
   ),
   "REQUEST-SETTLED": promise("PROTOCOL.md 6.3", "An answer to a request that was cancelled or lost is request_settled"),
+  POLICY: promise(
+    "PROTOCOL.md 6.5",
+    "Before a request of the agent is offered to anyone, the policies of its tenant and of its session are asked",
+  ),
   "SESSION-RESUME": promise("PROTOCOL.md 8", "A dead agent is noticed within a second"),
   "SESSION-CLEAR": promise("PROTOCOL.md 8", "The CLI's own session id changes"),
   "SESSION-RECOVER": promise(
@@ -96,11 +105,24 @@ export const REQUIREMENTS = {
     "GET …/events?after=&limit=&event_type= gives {events, head, next}, ascending",
   ),
   "SSE-STREAM": promise("PROTOCOL.md 9", "GET …/events/stream?after="),
+  AUDIT: promise(
+    "PROTOCOL.md 9",
+    "Every answer, policy decision, control message and mode change, every key and ticket, every end and purge of a session has a row in the audit record",
+  ),
+  WEBHOOKS: promise(
+    "PROTOCOL.md 9.1",
+    "A delivery is queued in the transaction of its event and made at least once, in order, signed; a link in it answers its request once",
+  ),
   "NOT-AVAILABLE": promise(
     "PROTOCOL.md 9",
     "What the contract names and this version does not serve answers not_available",
   ),
   "AGENT-ARGS": promise("PROTOCOL.md 9", "agent"),
+  "SESSION-OPTIONS": promise(
+    "PROTOCOL.md 9",
+    "What a host gives its agent are options of the session, and their credentials are in no list of processes",
+  ),
+  TRANSCRIPT: promise("PROTOCOL.md 9", "GET …/transcript is what went over the agent's stdin and stdout"),
   "AGENT-CWD": promise(
     "PROTOCOL.md 9",
     "cwd is relative to the tenant's folder and stays inside it, whatever links and dots it is made of",

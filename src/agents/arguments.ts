@@ -1,12 +1,16 @@
+import { join } from "node:path";
 import { BrokerError } from "../protocol/problems.ts";
 import type { AgentOptions } from "../protocol/sessions.schema.ts";
-import { ARGUMENT_LIMIT_BYTES, checkClientArguments } from "./client-arguments.ts";
+import { checkClientArguments } from "./client-arguments.ts";
+import { optionFiles, promptArguments, settingsArguments } from "./options.ts";
 
 /** Whether the CLI begins a conversation under an id of our choice, or goes on with one that has a transcript. */
 export interface AgentStart {
   readonly kind: "new" | "resume";
   /** A UUID. */
   readonly cliSessionId: string;
+  /** Where `writeOptionFiles` puts what is too long or too secret for a command line. */
+  readonly optionsFolder: string;
 }
 
 /** Without these there is no stream-json dialogue, and no permission prompt reaches us (spec/claude-protocol 1.1, 5.7). */
@@ -31,31 +35,25 @@ export function claudeArguments(options: AgentOptions, start: AgentStart): strin
       { details: { field: "agent.permission_mode" } },
     );
   }
+  refuseNul(options.system_prompt, "agent.system_prompt");
+  refuseNul(options.append_system_prompt, "agent.append_system_prompt");
   return [
     ...ALWAYS,
     ...((options.include_partial_messages ?? true) ? ["--include-partial-messages"] : []),
     start.kind === "new" ? `--session-id=${start.cliSessionId}` : `--resume=${start.cliSessionId}`,
     // Said even when it is the default: else a settings file in the workspace, which an agent can write, would choose.
     `--permission-mode=${mode}`,
-    ...valued("--model", options.model, "agent.model"),
-    ...valued("--system-prompt", options.system_prompt, "agent.system_prompt"),
-    ...valued("--append-system-prompt", options.append_system_prompt, "agent.append_system_prompt"),
+    ...(options.model === undefined ? [] : [`--model=${options.model}`]),
+    ...promptArguments(options),
+    ...settingsArguments(options),
+    ...optionFiles(options).map(({ flag, name }) => `${flag}=${join(start.optionsFolder, name)}`),
+    // Only the servers that the host names: a session could else write a .mcp.json that runs a program at its next start, unasked.
+    "--strict-mcp-config",
     ...checkClientArguments(options.args ?? []),
   ];
 }
 
-function valued(flag: string, value: string | undefined, field: string): string[] {
-  if (value === undefined) return [];
-  const argument = `${flag}=${value}`;
-  if (value.includes("\0")) {
-    throw new BrokerError("agent_arg_refused", `${field}: holds a NUL character. Remove it.`, { details: { field } });
-  }
-  if (Buffer.byteLength(argument) > ARGUMENT_LIMIT_BYTES) {
-    throw new BrokerError(
-      "agent_arg_refused",
-      `${field}: is over ${ARGUMENT_LIMIT_BYTES} bytes, more than the system takes in one argument. Shorten it.`,
-      { details: { field } },
-    );
-  }
-  return [argument];
+function refuseNul(value: string | undefined, field: string): void {
+  if (value?.includes("\0") !== true) return;
+  throw new BrokerError("agent_arg_refused", `${field}: holds a NUL character. Remove it.`, { details: { field } });
 }

@@ -33,7 +33,6 @@ const ALLOWED = new Map<string, Takes>([
   ["--exclude-dynamic-system-prompt-sections", "nothing"],
   ["--forward-subagent-text", "nothing"],
   ["--include-hook-events", "nothing"],
-  ["--strict-mcp-config", "nothing"],
 ]);
 
 /** Flags that the broker sets itself, and where a client says the same. */
@@ -42,6 +41,9 @@ const OURS = new Map<string, string>([
   ["--permission-mode", "agent.permission_mode"],
   ["--system-prompt", "agent.system_prompt"],
   ["--append-system-prompt", "agent.append_system_prompt"],
+  ["--system-prompt-file", "agent.system_prompt"],
+  ["--append-system-prompt-file", "agent.append_system_prompt"],
+  ["--mcp-config", "agent.mcp_servers"],
   ["--include-partial-messages", "agent.include_partial_messages"],
   ["--output-format", ""],
   ["--input-format", ""],

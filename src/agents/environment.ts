@@ -1,4 +1,6 @@
 import { BrokerError } from "../protocol/problems.ts";
+import type { AgentOptions } from "../protocol/sessions.schema.ts";
+import { optionEnvironment } from "./options.ts";
 
 export interface EnvironmentSources {
   /** The session's own HOME. */
@@ -7,8 +9,8 @@ export interface EnvironmentSources {
   readonly configDir: string;
   /** What the operator hands to every agent: PATCHBAY_AGENT_ENV_<NAME>, without the prefix. */
   readonly shared: Readonly<Record<string, string>>;
-  /** `agent.env` of the session. */
-  readonly session: Readonly<Record<string, string>>;
+  /** The session's own: `env`, and what its other options put into the environment. */
+  readonly options: AgentOptions;
 }
 
 /** Linux takes 128 KiB in one variable, with its name and closing NUL. */
@@ -65,14 +67,15 @@ const ALLOWED_OF_FAMILY: readonly (readonly [family: RegExp, allowed: RegExp])[]
  * An agent's whole environment, made from nothing: the server's own never reaches it.
  * @throws BrokerError agent_arg_refused with `details.field` = `agent.env.NAME`; config_invalid for a wrong shared name
  */
-export function agentEnvironment({ home, configDir, shared, session }: EnvironmentSources): Record<string, string> {
+export function agentEnvironment({ home, configDir, shared, options }: EnvironmentSources): Record<string, string> {
   for (const [name, value] of Object.entries(shared)) {
     if (!NAME.test(name) || value.includes("\0") || OWN.has(name)) {
       throw new BrokerError("config_invalid", `PATCHBAY_AGENT_ENV_${name} cannot be handed to agents. Remove it.`);
     }
   }
-  checkSession(session);
-  return { ...BASE, ...shared, ...session, HOME: home, CLAUDE_CONFIG_DIR: configDir };
+  const { env = {} } = options;
+  checkSession(env);
+  return { ...BASE, ...shared, ...optionEnvironment(options), ...env, HOME: home, CLAUDE_CONFIG_DIR: configDir };
 }
 
 function checkSession(session: Readonly<Record<string, string>>): void {

@@ -1,8 +1,10 @@
 import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from "fastify";
+import type { Policies } from "../auth/policy/policies.ts";
 import type { Auth, Principal } from "../auth/port.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import type { Action } from "../protocol/roles.ts";
 import type { Session, Sessions } from "../sessions/port.ts";
+import type { Webhooks } from "../webhooks/port.ts";
 import type { ApiConfig } from "./config.ts";
 import type { Live } from "./live.ts";
 import type { Metrics } from "./metrics.ts";
@@ -12,6 +14,8 @@ import type { PageFiles } from "./page-files.ts";
 export interface ApiContext {
   readonly auth: Auth;
   readonly sessions: Sessions;
+  readonly policies: Policies;
+  readonly webhooks: Webhooks;
   readonly config: ApiConfig;
   readonly logger: FastifyBaseLogger;
   readonly live: Live;
@@ -32,7 +36,7 @@ export interface Call extends PublicCall {
 }
 
 interface RouteBase {
-  readonly method: "GET" | "POST" | "PATCH" | "DELETE";
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   readonly url: string;
   /** Takes bodies up to the query limit; others up to the general one. */
   readonly carriesQuery?: true;
@@ -72,8 +76,8 @@ export function pathId(request: FastifyRequest): string {
   return typeof id === "string" ? id : "";
 }
 
-/** @throws BrokerError forbidden: a ticket for one session reaches nothing beside it */
+/** @throws BrokerError forbidden: a key or ticket for one session reaches nothing beside it */
 export function refuseNarrowed(principal: Principal): void {
   if (principal.sessionId === undefined) return;
-  throw new BrokerError("forbidden", "This ticket is for one session only. Use a key.");
+  throw new BrokerError("forbidden", "This key or ticket is for one session only. Use one for all of them.");
 }

@@ -12,7 +12,7 @@ declare module "fastify" {
 }
 
 const PREFLIGHT_HEADERS = {
-  "access-control-allow-methods": "GET, POST, PATCH, DELETE",
+  "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE",
   "access-control-allow-headers": "authorization, content-type, idempotency-key, last-event-id",
   "access-control-max-age": "600",
 };

@@ -4,9 +4,9 @@ import { BrokerError } from "../protocol/problems.ts";
 /** How often expiry is looked for: live connections end within a second of it. */
 const SWEEP_MS = 500;
 
-/** A socket or stream that stays open. */
+/** A socket or stream that stays open, or an answer that takes long to send. */
 interface LiveConnection {
-  readonly kind: "websocket" | "sse";
+  readonly kind: "websocket" | "sse" | "download";
   /** Undefined until it has authenticated. */
   principal(): Principal | undefined;
   close(problem: BrokerError): void;

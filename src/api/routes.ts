@@ -5,12 +5,16 @@ import { BrokerError } from "../protocol/problems.ts";
 import { type ApiContext, pathId, type Route, refuseNarrowed } from "./context.ts";
 import { authenticate } from "./credentials.ts";
 import { ACCESS_ROUTES } from "./routes/access.ts";
+import { AUDIT_ROUTES } from "./routes/audit.ts";
 import { COMMAND_ROUTES } from "./routes/commands.ts";
 import { EVENT_ROUTES } from "./routes/events.ts";
 import { LATER_ROUTES } from "./routes/later.ts";
 import { PAGE_ROUTES } from "./routes/page.ts";
+import { POLICY_ROUTES } from "./routes/policy.ts";
 import { SESSION_ROUTES } from "./routes/sessions.ts";
 import { STATUS_ROUTES } from "./routes/status.ts";
+import { TRANSCRIPT_ROUTES } from "./routes/transcript.ts";
+import { WEBHOOK_ROUTES } from "./routes/webhooks.ts";
 import { acceptSocket } from "./ws/connection.ts";
 
 declare module "fastify" {
@@ -27,8 +31,12 @@ const ROUTES: readonly Route[] = [
   ...SESSION_ROUTES,
   ...COMMAND_ROUTES,
   ...EVENT_ROUTES,
+  ...TRANSCRIPT_ROUTES,
   ...LATER_ROUTES,
   ...ACCESS_ROUTES,
+  ...AUDIT_ROUTES,
+  ...POLICY_ROUTES,
+  ...WEBHOOK_ROUTES,
   ...STATUS_ROUTES,
   ...PAGE_ROUTES,
 ];

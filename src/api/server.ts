@@ -1,9 +1,11 @@
 import websocket from "@fastify/websocket";
 import Fastify, { type FastifyInstance, type FastifyServerOptions, LogController } from "fastify";
 import type { Logger } from "pino";
+import type { Policies } from "../auth/policy/policies.ts";
 import type { Auth } from "../auth/port.ts";
 import { SUBPROTOCOL } from "../protocol/frames.ts";
 import type { Sessions } from "../sessions/port.ts";
+import type { Webhooks } from "../webhooks/port.ts";
 import { API_DEFAULTS, type ApiConfig, type ApiOptions } from "./config.ts";
 import type { ApiContext } from "./context.ts";
 import { asProblem, handleErrors, refuseBadHttp, sendProblem } from "./errors.ts";
@@ -29,6 +31,8 @@ declare module "fastify" {
 export interface ApiParts {
   readonly auth: Auth;
   readonly sessions: Sessions;
+  readonly policies: Policies;
+  readonly webhooks: Webhooks;
   readonly config: ApiOptions;
   readonly logger: Logger;
 }
@@ -87,13 +91,20 @@ function fastifyOptions({ tls, inboundLimitBytes }: ApiConfig, logger: Logger): 
 }
 
 /** The HTTP and WebSocket surface, not yet listening. close() drains it; agents and logs are its caller's to stop. */
-export async function createApi({ auth, sessions, config: given, logger }: ApiParts): Promise<FastifyInstance> {
+export async function createApi({
+  auth,
+  sessions,
+  policies,
+  webhooks,
+  config: given,
+  logger,
+}: ApiParts): Promise<FastifyInstance> {
   const config: ApiConfig = { ...API_DEFAULTS, ...given };
   const app = Fastify(fastifyOptions(config, logger));
   const live = createLive();
   const metrics = createMetrics(sessions, live);
   const page = createPageFiles();
-  const context: ApiContext = { auth, sessions, config, logger: app.log, live, metrics, page };
+  const context: ApiContext = { auth, sessions, policies, webhooks, config, logger: app.log, live, metrics, page };
   const stopListening = auth.onRevoked(live.revoke);
   const drain = (): Promise<void> => live.drain(config.drainMs);
 

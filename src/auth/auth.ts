@@ -1,16 +1,19 @@
 import { BrokerError } from "../protocol/problems.ts";
 import type { Store } from "../store/port.ts";
+import { createAnswerTickets } from "./answer-tickets.ts";
+import { type AuditActor, type AuditEntry, actorOf, auditWrite, SERVER_ACTOR } from "./audit.ts";
+import { listAudit } from "./audit-list.ts";
 import { createCookies } from "./cookies.ts";
 import { createFailures, FAILURE_LIMITS, type FailureLimits } from "./failures.ts";
+import { checkedKey, checkRevocable, managedTenant, ticketPrincipal } from "./grants.ts";
 import { hasKeyForm, keyIdOf } from "./key-format.ts";
-import { createKeys, isValid } from "./keys.ts";
-import type { Auth, KeyView, NewTicket, Principal } from "./port.ts";
-import { actionOf, grantableRoles, may, withinRoles } from "./roles.ts";
+import { createKeys, isFullOperator, isValid } from "./keys.ts";
+import type { Auth, KeyView, Principal, Ticket } from "./port.ts";
+import { actionOfCreation, actionsOf, may } from "./roles.ts";
 import { createTickets } from "./tickets.ts";
 
 const TICKET_LIFE_MS = 30_000;
 const LONGEST_TICKET_LIFE_MS = 15 * 60_000;
-const TENANT = /^[a-z0-9][a-z0-9-]{0,62}$/;
 
 export interface AuthOptions {
   readonly store: Store;
@@ -25,21 +28,9 @@ const principalOf = (key: KeyView): Principal => ({
   id: key.id,
   tenant: key.tenant,
   roles: key.roles,
+  ...(key.session_id !== null && { sessionId: key.session_id }),
   ...(key.expires_at_ms !== null && { expiresAtMs: key.expires_at_ms }),
 });
-
-/** What a ticket stands for. @throws BrokerError forbidden, not_available */
-function narrowed(maker: Principal, { sessionId, roles }: NewTicket): Principal {
-  const wanted = roles === undefined ? maker.roles : grantableRoles(roles);
-  if (!withinRoles(wanted, maker.roles)) {
-    throw new BrokerError("forbidden", "A ticket never exceeds its maker. Ask for fewer roles.");
-  }
-  if (maker.sessionId !== undefined && sessionId !== undefined && sessionId !== maker.sessionId) {
-    throw new BrokerError("not_found", "There is no session with this id.");
-  }
-  const session = sessionId ?? maker.sessionId;
-  return { ...maker, roles: wanted, ...(session !== undefined && { sessionId: session }) };
-}
 
 function ticketLife(ttlMs: number): number {
   if (ttlMs > 0 && ttlMs <= LONGEST_TICKET_LIFE_MS) return ttlMs;
@@ -60,6 +51,23 @@ export async function createAuth(options: AuthOptions): Promise<Auth & { readonl
   const failures = createFailures(options.failureLimits ?? FAILURE_LIMITS, now);
   const listeners = new Set<(principalId: string) => void>();
   const createdKey = await keys.ensureFirst(options.adminKey);
+  const record = (entry: AuditEntry): Promise<void> => options.store.write([auditWrite(entry, now())]);
+
+  /** Told to nobody before it is on record. */
+  async function giveTicket(principal: Principal, lifeMs: number, subtype: string, actor: AuditActor): Promise<Ticket> {
+    const ticket = tickets.create(principal, lifeMs);
+    const { tenant, roles, sessionId } = principal;
+    await record({
+      kind: "ticket",
+      tenant,
+      actor,
+      subtype,
+      ...(sessionId !== undefined && { session_id: sessionId }),
+      decision: { key_id: principal.id, roles, expires_at_ms: ticket.expiresAtMs },
+      outcome: "created",
+    });
+    return ticket;
+  }
 
   return {
     ...(createdKey !== undefined && { createdKey }),
@@ -82,26 +90,23 @@ export async function createAuth(options: AuthOptions): Promise<Auth & { readonl
       }
     },
     withCookie: async (cookie) => cookies.find(cookie),
-    createTicket: async (maker, wanted) =>
-      tickets.create(narrowed(maker, wanted), ticketLife(wanted.ttlMs ?? TICKET_LIFE_MS)),
+    async createTicket(maker, wanted, origin) {
+      const life = ticketLife(wanted.ttlMs ?? TICKET_LIFE_MS);
+      return giveTicket(ticketPrincipal(maker, wanted), life, "create", actorOf(maker, origin));
+    },
     async createConsoleTicket() {
-      const key = (await keys.list()).find((one) => one.roles.includes("operator") && isValid(one, now()));
+      const key = (await keys.list(undefined)).find((one) => isFullOperator(one) && isValid(one, now()));
       if (key === undefined)
         throw new BrokerError("not_found", "There is no valid operator key. Start the server again.");
-      return tickets.create(principalOf(key), LONGEST_TICKET_LIFE_MS);
+      const principal = ticketPrincipal(principalOf(key), {});
+      return giveTicket(principal, LONGEST_TICKET_LIFE_MS, "console", SERVER_ACTOR);
     },
     createCookie: async (principal) => cookies.create(principal),
-    async createKey(wanted) {
-      if (!TENANT.test(wanted.tenant)) {
-        throw new BrokerError("bad_request", "tenant: must be lower-case letters, digits and dashes.", {
-          details: { field: "tenant" },
-        });
-      }
-      return keys.create({ ...wanted, roles: grantableRoles(wanted.roles) });
-    },
-    listKeys: keys.list,
-    async revokeKey(id) {
-      const key = await keys.revoke(id);
+    createKey: async (maker, wanted, origin) => keys.create(checkedKey(maker, wanted), actorOf(maker, origin)),
+    listKeys: async (manager) => keys.list(managedTenant(manager)),
+    async revokeKey(manager, id, origin) {
+      checkRevocable(manager, await keys.read(id));
+      const key = await keys.revoke(id, actorOf(manager, origin));
       tickets.revoke(id);
       cookies.revoke(id);
       for (const listener of listeners) listener(id);
@@ -118,6 +123,10 @@ export async function createAuth(options: AuthOptions): Promise<Auth & { readonl
         details: { action },
       });
     },
-    actionOf,
+    actionsOf,
+    actionOfCreation,
+    record,
+    listAudit: (filter) => listAudit(options.store, filter),
+    answers: createAnswerTickets(now, failures, record),
   };
 }

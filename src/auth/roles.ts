@@ -1,7 +1,9 @@
 import type { Command } from "../protocol/commands.ts";
-import { isJsonObject } from "../protocol/json.ts";
+import type { RequestKind } from "../protocol/events.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import { type Action, ROLES, type Role } from "../protocol/roles.ts";
+import type { NewSession } from "../protocol/sessions.schema.ts";
+import { controlActions, isNarrowMode } from "./control-actions.ts";
 
 /** contract 3, as a table. */
 const GRANTS = {
@@ -12,56 +14,64 @@ const GRANTS = {
   operator: ["read", "answer", "drive", "administer"],
 } as const satisfies Record<Role, readonly Action[]>;
 
-/** Roles that a key or ticket of this version may be given; the finer ones come with the policy that makes them safe. */
-const GRANTABLE: readonly Role[] = ["viewer", "operator"];
+/** contract 3: what a new key has unless told otherwise. */
+export const DEFAULT_ROLES: readonly Role[] = ["driver", "approver"];
 
-/** Control requests that steer a conversation without widening anybody's rights; all others are an admin's (default deny). */
-const DRIVING = new Set([
-  "interrupt",
-  "set_model",
-  "set_max_thinking_tokens",
-  "get_context_usage",
-  "get_session_cost",
-  "get_usage",
-  "list_models",
-  "get_binary_version",
-  "stop_task",
-  "background_tasks",
-  "get_task_output",
-  "cancel_async_message",
-  "rename_session",
-  "generate_session_title",
-  "side_question",
+/** What an answer needs. Hooks and in-page tools act for the agent as well; and what a kind that we do not know lets happen, nobody can say. */
+const ANSWERS = {
+  permission: ["answer"],
+  question: ["answer"],
+  plan: ["answer"],
+  elicitation: ["answer"],
+  dialog: ["answer"],
+  hook: ["answer", "drive"],
+  mcp: ["answer", "drive"],
+  other: ["administer"],
+} as const satisfies Record<RequestKind, readonly Action[]>;
+
+/** Options of a new session's agent that every driver may choose; a mode depends on its value, and all others are an admin's. */
+const PLAIN_OPTIONS = new Set([
+  "model",
+  "system_prompt",
+  "append_system_prompt",
+  "include_partial_messages",
+  "git",
+  "file_checkpointing",
 ]);
 
 export function may(principal: { readonly roles: readonly Role[] }, action: Action): boolean {
   return principal.roles.some((role) => GRANTS[role].some((granted) => granted === action));
 }
 
-/** An answer that also changes the rules for later ones (setMode, addRules) widens rights. */
-function widensRights(response: Readonly<Record<string, unknown>> | undefined): boolean {
-  const updates = response?.["updatedPermissions"];
-  return Array.isArray(updates) ? updates.length > 0 : isJsonObject(updates);
-}
-
-export function actionOf(command: Command): Action {
+/**
+ * What a command needs, all of it; for an answer it depends on the kind of its request, where that is open. Rules and modes that an answer adds are
+ * held against the roles and the policy by the session, which knows both.
+ */
+export function actionsOf(command: Command, kind?: RequestKind): readonly Action[] {
   switch (command.event_type) {
     case "query":
     case "control_cancel_request":
-      return "drive";
+      return ["drive"];
     case "control_request":
-      return DRIVING.has(command.payload.request.subtype) ? "drive" : "administer";
-    case "control_response": {
-      const { response } = command.payload;
-      return response.subtype === "success" && widensRights(response.response) ? "administer" : "answer";
-    }
+      return controlActions(command.payload.request);
+    case "control_response":
+      return kind === undefined ? ["answer"] : ANSWERS[kind];
   }
+}
+
+/** What creating this session needs: arguments, variables, servers and modes that ask less widen rights (contract 3). */
+export function actionOfCreation({ agent = {} }: NewSession): Action {
+  const widening = Object.entries(agent).some(([option, value]) => {
+    if (value === undefined || PLAIN_OPTIONS.has(option)) return false;
+    return option !== "permission_mode" || !isNarrowMode(value);
+  });
+  return widening ? "administer" : "drive";
 }
 
 const isRole = (name: string): name is Role => ROLES.some((role) => role === name);
 
-/** Checks names of roles for a new key or ticket. @throws BrokerError bad_request, not_available */
-export function grantableRoles(names: readonly string[]): readonly Role[] {
+/** Checks names of roles for a new key or ticket. @throws BrokerError bad_request */
+export function rolesOf(names: readonly string[]): readonly Role[] {
   const roles = names.map((name) => {
     if (isRole(name)) return name;
     throw new BrokerError("bad_request", `roles: ${JSON.stringify(name)} is none of ${ROLES.join(", ")}.`, {
@@ -70,12 +80,6 @@ export function grantableRoles(names: readonly string[]): readonly Role[] {
   });
   if (roles.length === 0) {
     throw new BrokerError("bad_request", "roles: name at least one.", { details: { field: "roles" } });
-  }
-  const later = roles.find((role) => !GRANTABLE.includes(role));
-  if (later !== undefined) {
-    throw new BrokerError("not_available", `roles: ${later} is not served by this version; use viewer or operator.`, {
-      details: { field: "roles" },
-    });
   }
   return [...new Set(roles)];
 }

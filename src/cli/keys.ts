@@ -6,6 +6,8 @@ import { printTable } from "./table.ts";
 interface CreateFlags extends ServerFlags {
   readonly name?: string;
   readonly role?: string[];
+  readonly tenant?: string;
+  readonly session?: string;
   readonly expiresInDays?: string;
 }
 
@@ -20,12 +22,16 @@ function createCommand(): Command {
     .description("make a key; it is shown once")
     .option("--name <name>", "what it is for")
     .option("--role <role...>", "viewer, approver, driver, admin, operator (default: driver and approver)")
+    .option("--tenant <tenant>", "whose it is (default: yours; others' are for operators, and new ones are made)")
+    .option("--session <id>", "narrow it to one session")
     .option("--expires-in-days <days>", "when it ends (default: never)", /^\d+(\.\d+)?$/);
   return withServerFlags(command).action(async (flags: CreateFlags) => {
-    const { name, role, expiresInDays } = flags;
+    const { name, role, tenant, session, expiresInDays } = flags;
     const body = {
       ...(name !== undefined && { name }),
       ...(role !== undefined && { roles: role }),
+      ...(tenant !== undefined && { tenant }),
+      ...(session !== undefined && { session_id: session }),
       ...expiry(expiresInDays),
     };
     const made = await openClient(flags).client.http("POST", "/v1/keys", { body });
@@ -50,11 +56,13 @@ function listCommand(): Command {
     const rows = keys.map((key) => [
       stringField(key, "id") ?? "",
       Array.isArray(key["roles"]) ? key["roles"].join(",") : "",
+      stringField(key, "tenant") ?? "",
+      stringField(key, "session_id") ?? "",
       date(key["created_at_ms"]),
       typeof key["revoked_at_ms"] === "number" ? "revoked" : date(key["expires_at_ms"]),
       stringField(key, "name") ?? "",
     ]);
-    printTable(["ID", "ROLES", "CREATED", "ENDS", "NAME"], rows);
+    printTable(["ID", "ROLES", "TENANT", "SESSION", "CREATED", "ENDS", "NAME"], rows);
   });
 }
 

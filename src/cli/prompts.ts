@@ -1,23 +1,16 @@
 import type { Answered, IncomingRequest, Question } from "../client/index.ts";
+import { describeConditions, describeRequest } from "./describe.ts";
 import { reveal, type Terminal } from "./terminal.ts";
+
+const ANSWERABLE: readonly IncomingRequest["kind"][] = ["permission", "question", "plan", "elicitation"];
 
 /** What to do when input ends before an answer: a `run` has nobody else, so it refuses; a session that is watched stays asked. */
 export type AtEnd = "deny" | "leave";
 
-const indent = (text: string): string => text.replaceAll(/^/gm, "    ");
-
-/** The exact command or edit: each value of the input in full. */
-function describe(input: Readonly<Record<string, unknown>>): string {
-  const lines = Object.entries(input).map(([name, value]) => {
-    const text = typeof value === "string" ? value : JSON.stringify(value, undefined, 2);
-    return text.includes("\n") ? `${name}:\n${indent(text)}` : `${name}: ${text}`;
-  });
-  return indent(reveal(lines.join("\n")));
-}
-
 async function askPermission(terminal: Terminal, request: IncomingRequest): Promise<Answered | undefined> {
   terminal.line(`\n${reveal(request.toolName ?? request.subtype)} asks for permission:`, "yellow");
-  terminal.line(describe(request.input));
+  terminal.line(describeRequest(request));
+  for (const line of describeConditions(request)) terminal.line(line, "dim");
   for (;;) {
     const line = await terminal.ask("allow? (yes, or no and why) > ", request.signal);
     if (line === undefined) return undefined;
@@ -58,12 +51,46 @@ async function askQuestions(terminal: Terminal, request: IncomingRequest): Promi
   return request.answer(answers);
 }
 
+/** A form of an MCP server: a JSON object with what it wants to know, or a refusal. */
+async function askElicitation(terminal: Terminal, request: IncomingRequest): Promise<Answered | undefined> {
+  terminal.line(`\n${reveal(String(request.request["mcp_server_name"] ?? "A server"))} asks:`, "yellow");
+  terminal.line(reveal(String(request.request["message"] ?? "")));
+  terminal.line(reveal(JSON.stringify(request.request["requested_schema"] ?? {}, undefined, 2)), "dim");
+  for (;;) {
+    const line = await terminal.ask('answer (a JSON object, or "decline") > ', request.signal);
+    if (line === undefined) return undefined;
+    if (line.trim().toLowerCase() === "decline") return request.respond({ action: "decline" });
+    const content = parseObject(line);
+    if (content !== undefined) return request.respond({ action: "accept", content });
+    terminal.line('Type a JSON object such as {"name":"value"}, or "decline".');
+  }
+}
+
+function parseObject(text: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+async function ask(terminal: Terminal, request: IncomingRequest): Promise<Answered | undefined> {
+  if (request.kind === "elicitation") return askElicitation(terminal, request);
+  if (request.kind === "question" && request.questions.length > 0) return askQuestions(terminal, request);
+  return askPermission(terminal, request);
+}
+
+async function refuse(request: IncomingRequest): Promise<Answered> {
+  if (request.kind === "elicitation") return request.respond({ action: "decline" });
+  return request.deny("Nobody is at the terminal to answer this.");
+}
+
 async function answerOne(terminal: Terminal, request: IncomingRequest, atEnd: AtEnd): Promise<void> {
-  const isQuestion = request.kind === "question" && request.questions.length > 0;
-  let answered = await (isQuestion ? askQuestions(terminal, request) : askPermission(terminal, request));
+  let answered = await ask(terminal, request);
   if (answered === undefined && atEnd === "deny") {
     terminal.line("\nNobody is here to answer, so it is refused.", "yellow");
-    answered = await request.deny("Nobody is at the terminal to answer this.");
+    answered = await refuse(request);
   }
   if (answered?.outcome === "already_answered")
     terminal.line(`Answered by ${answered.decidedBy ?? "somebody else"} before you.`);
@@ -77,7 +104,7 @@ export function createPrompts(terminal: Terminal, atEnd: AtEnd): (request: Incom
   async function next(request: IncomingRequest): Promise<void> {
     if (request.signal.aborted) return;
     try {
-      if (request.kind === "permission" || request.kind === "question" || request.kind === "plan") {
+      if (ANSWERABLE.includes(request.kind)) {
         await answerOne(terminal, request, atEnd);
       } else {
         terminal.line(`\nThe agent waits for a ${request.kind} answer, which this terminal cannot give.`, "yellow");

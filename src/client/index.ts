@@ -16,7 +16,8 @@ export type {
 } from "./events.ts";
 export type { HttpCall } from "./http.ts";
 export type { Answered, IncomingRequest, RequestHandler, Resolution } from "./requests.ts";
+export type { Served, ServedHook } from "./serve.ts";
 export type { ClientSession, EventsOptions, SendOptions, Sent } from "./session.ts";
-export type { SessionInput, SessionQuery, SessionUpdate } from "./sessions.ts";
+export type { McpServerInput, SessionInput, SessionQuery, SessionUpdate } from "./sessions.ts";
 export type { TurnOutcome } from "./turn-watch.ts";
 export { createView, type View, type ViewItem } from "./view.ts";

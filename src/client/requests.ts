@@ -111,20 +111,23 @@ export function createRequestWatch(
   handler: RequestHandler,
   send: SendAnswer,
   report: (error: unknown) => void,
+  wants: (request: OpenRequest, owner: string | undefined) => boolean,
 ): RequestWatch {
   const offered = new Map<string, AbortController>();
   let head = Number.POSITIVE_INFINITY;
+  let owner: string | undefined;
 
   async function call(request: IncomingRequest): Promise<void> {
     try {
       await handler(request);
     } catch (error) {
-      report(error);
+      // Who closes the client knows that it answers no more.
+      if (!(error instanceof PatchbayError && error.code === "closed")) report(error);
     }
   }
 
   function offer(request: OpenRequest): void {
-    if (offered.has(request.request_id)) return;
+    if (offered.has(request.request_id) || !wants(request, owner)) return;
     const controller = new AbortController();
     offered.set(request.request_id, controller);
     void call(incoming(request, controller.signal, send));
@@ -133,11 +136,15 @@ export function createRequestWatch(
   return {
     subscribed(standing) {
       head = standing.head;
+      owner = standing.owner;
       for (const request of standing.open_requests) offer(request);
     },
     event(event) {
       if (event.origin !== "SYSTEM_EVENT") return;
-      if (event.event_type === "request.opened") {
+      if (event.event_type === "registration.changed") {
+        // A newer connection of the same owner has taken over; what is asked from now on is asked there.
+        if (event.seq > head && event.payload.connected && event.payload.owner === owner) owner = undefined;
+      } else if (event.event_type === "request.opened") {
         if (event.seq > head) offer(event.payload);
       } else if (event.event_type === "request.resolved") {
         const { request_id, outcome, decision, decided_by } = event.payload;

@@ -52,4 +52,5 @@ export interface Subscribed {
   readonly head: number;
   readonly state: SessionState;
   readonly open_requests: readonly OpenRequest[];
+  readonly owner?: string;
 }

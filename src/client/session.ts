@@ -7,6 +7,7 @@ import { PatchbayError } from "./errors.ts";
 import type { SessionEvent } from "./events.ts";
 import { expectEvent } from "./expect-event.ts";
 import { type AnswerBody, createRequestWatch, type RequestHandler } from "./requests.ts";
+import { createServing, type Served } from "./serve.ts";
 import { asEvent } from "./server-frame.ts";
 import type { SessionCalls, SessionUpdate } from "./sessions.ts";
 import type { Place, Reader } from "./subscription.ts";
@@ -59,6 +60,11 @@ export interface ClientSession {
     request: JsonObject & { readonly subtype: string },
     options?: { readonly signal?: AbortSignal },
   ): Promise<JsonObject>;
+  /**
+   * Serves hooks and MCP servers of this program to the session's agent, for as long as this client is connected; after a broken link it
+   * takes them over again. One call a session: a later one replaces it. Returns how to stop.
+   */
+  serve(served: Served): () => void;
   interrupt(): Promise<JsonObject>;
   setModel(model: string): Promise<JsonObject>;
   setPermissionMode(mode: string): Promise<JsonObject>;
@@ -79,6 +85,8 @@ export interface SessionLink {
   report(error: unknown): void;
   watch(wanted: (view: SessionView) => boolean, signal?: AbortSignal): AsyncIterableIterator<SessionView>;
 }
+
+type Wants = Parameters<typeof createRequestWatch>[3];
 
 /** Unread text of one loop, in characters, from which on the server keeps it for us: the log is the queue. */
 const UNREAD_LIMIT = 16 * 1024 * 1024;
@@ -187,14 +195,16 @@ export function createSession(id: string, link: SessionLink): ClientSession {
     return answered;
   }
 
-  function onRequest(handler: RequestHandler): () => void {
+  /** Joins as a reader that answers requests; returns how to leave. */
+  function answering(handler: RequestHandler, wants: Wants, offer: Pick<Reader, "answers" | "register">): () => void {
     const answer = (body: AnswerBody) =>
       command(uuid(), "control_response", { type: "control_response", response: body });
-    const watch = createRequestWatch(handler, answer, link.report);
+    const watch = createRequestWatch(handler, answer, link.report, wants);
     const place = link.join({
       after: "head",
       previews: false,
       standing: true,
+      ...offer,
       event: watch.event,
       subscribed: (_, standing) => standing && watch.subscribed(standing),
       gap: () => {},
@@ -210,6 +220,17 @@ export function createSession(id: string, link: SessionLink): ClientSession {
     };
   }
 
+  const onRequest = (handler: RequestHandler) =>
+    answering(handler, (request) => request.owner === undefined, {
+      answers: ["permissions", "questions", "dialogs", "elicitation"],
+    });
+
+  function serve(served: Served): () => void {
+    const { registration, handle } = createServing(served);
+    const isOurs: Wants = (request, owner) => request.owner !== undefined && request.owner === owner;
+    return answering(handle, isOurs, { answers: ["hooks", "mcp"], register: registration });
+  }
+
   return {
     id,
     view: () => link.calls.get(id),
@@ -220,6 +241,7 @@ export function createSession(id: string, link: SessionLink): ClientSession {
     events: (options = {}) => readEvents(link, options),
     send,
     onRequest,
+    serve,
     control,
     interrupt: () => control({ subtype: "interrupt" }),
     setModel: (model) => control({ subtype: "set_model", model }),

@@ -6,6 +6,21 @@ import { PatchbayError } from "./errors.ts";
 import type { Http } from "./http.ts";
 import { uuid } from "./uuid.ts";
 
+/** An MCP server that the agent starts (`command`) or calls (`url`). `alwaysLoad`: its tools are never deferred behind a search. */
+export type McpServerInput = (
+  | {
+      readonly type?: "stdio";
+      readonly command: string;
+      readonly args?: readonly string[];
+      readonly env?: Readonly<Record<string, string>>;
+    }
+  | {
+      readonly type: "http" | "sse";
+      readonly url: string;
+      readonly headers?: Readonly<Record<string, string>>;
+    }
+) & { readonly alwaysLoad?: boolean };
+
 /** The body of POST /v1/sessions. */
 export interface SessionInput {
   readonly agent?: {
@@ -16,6 +31,12 @@ export interface SessionInput {
     readonly system_prompt?: string;
     readonly append_system_prompt?: string;
     readonly include_partial_messages?: boolean;
+    /** Who the agent's commits are by. `attribution: false`: it does not name itself in them. */
+    readonly git?: { readonly name: string; readonly email: string; readonly attribution?: boolean };
+    /** Exactly these servers, by name; for admins. */
+    readonly mcp_servers?: Readonly<Record<string, McpServerInput>>;
+    /** The agent keeps what `rewind_files` needs. */
+    readonly file_checkpointing?: boolean;
   };
   /** Relative to the tenant's folder; without it the session has a folder of its own. */
   readonly cwd?: string;

@@ -1,4 +1,5 @@
 import type { ClientFrame, Cursor, ServerFrame } from "../protocol/frames.ts";
+import type { Capability, Registration } from "../protocol/registration.ts";
 import { failureOf, PatchbayError } from "./errors.ts";
 import type { SessionEvent } from "./events.ts";
 import { asEvent, type Subscribed } from "./server-frame.ts";
@@ -10,6 +11,9 @@ export interface Reader {
   readonly previews: boolean;
   /** Needs to know what is open at a known head. Others may join a subscription that is already live. */
   readonly standing: boolean;
+  /** What this reader's program can answer, and serves, for the session. */
+  readonly answers?: readonly Capability[];
+  readonly register?: Registration;
   /** `length` is that of the frame's text. */
   event(event: SessionEvent, length: number): void;
   /** Events after `from` follow. Called again after each reconnection; no standing is told when the reader joined what was live. */
@@ -78,6 +82,14 @@ const cursorAhead = (cursor: number, head: number): PatchbayError =>
     retry: false,
   });
 
+/** What all readers together offer to answer and to serve: one socket is one client to the server. */
+function offers(seats: readonly Seat[]): { capabilities?: readonly Capability[]; register?: Registration } {
+  const capabilities = [...new Set(seats.flatMap((seat) => seat.reader.answers ?? []))];
+  const registered = seats.flatMap((seat) => seat.reader.register ?? []);
+  const last = registered.at(-1);
+  return { ...(capabilities.length > 0 && { capabilities }), ...(last !== undefined && { register: last }) };
+}
+
 /**
  * Gives every reader every event beyond its cursor, in order and once. A reader that joins, or a connection that is new, makes one
  * subscribe frame from the lowest cursor; what a reader has seen already it is not given again. A reader that has just joined gets
@@ -103,7 +115,7 @@ export function createSubscription(sessionId: string, wire: Wire): Subscription 
     const after = lowestCursor(now.map((seat) => seat.cursor));
     const previews = now.some((seat) => seat.reader.previews);
     phase = { name: "asking", seats: new Set(now), after, previews, again: false };
-    wire.send({ type: "subscribe", session_id: sessionId, after, previews });
+    wire.send({ type: "subscribe", session_id: sessionId, after, previews, ...offers(now) });
   }
 
   function schedule(): void {
@@ -192,7 +204,9 @@ export function createSubscription(sessionId: string, wire: Wire): Subscription 
       enter(seat);
       return {
         leave() {
-          if (seats.delete(seat)) stopIfUnread();
+          if (!seats.delete(seat)) return;
+          if (seat.reader.register !== undefined && wanted().length > 0) schedule();
+          stopIfUnread();
         },
         pause() {
           seat.state = "paused";

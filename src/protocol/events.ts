@@ -1,4 +1,5 @@
 import type { Seq, SessionId } from "./ids.ts";
+import type { PolicyGrants } from "./policy.ts";
 
 export type Origin = "USER_EVENT" | "AGENT_EVENT" | "SYSTEM_EVENT" | "EXTERNAL_EVENT";
 
@@ -54,6 +55,16 @@ export interface OpenRequest {
   readonly seq: Seq;
   readonly turn_id?: string;
   readonly opened_at_ms: number;
+  /** Two different people must allow it; those who have so far. `input` is what they allowed, as JSON. */
+  readonly approvals_needed?: number;
+  readonly approvals?: readonly { readonly by: string; readonly at_ms: number; readonly input: string }[];
+  /** Answered by this client alone: it registered the hook or the MCP server. `callback_id` is the one that it knows. */
+  readonly owner?: string;
+  readonly callback_id?: string;
+  /** What an answer may add without an admin, by policy. */
+  readonly grants?: PolicyGrants;
+  /** Denied by policy when nobody has answered by then. */
+  readonly expires_at_ms?: number;
   /** The CLI's own `request` object, unchanged. */
   readonly request: Readonly<Record<string, unknown>>;
 }
@@ -66,18 +77,24 @@ export type SessionState = "starting" | "idle" | "running" | "requires_action" |
 export interface SystemPayloads {
   "turn.queued": { turn_id: string; delivery: Delivery };
   /** `by`: a user message, or something that the CLI started by itself (a background task that reported). */
+  /** After an interrupt: these were not touched by it and run next. */
+  "turn.still_queued": { turn_ids: string[] };
   "turn.started": { turn_id: string; by: "user" | "agent" };
   "turn.completed": { turn_id: string; stop_reason: StopReason; folded_into?: string };
   "turn.failed": { turn_id: string; reason: FailureReason; message: string; api_error_status?: number };
   /** The text of a message that was cut off: what the previews had shown so far. */
   "turn.partial": { turn_id: string; message_id?: string; text: string };
   "request.opened": OpenRequest;
+  /** The first of two approvals: it settles nothing. */
+  "request.approved": { request_id: string; by: string; approvals_needed: number };
   "request.resolved": {
     request_id: string;
     outcome: RequestOutcome;
     decision?: Readonly<Record<string, unknown>>;
     decided_by?: string;
   };
+  /** A client that serves hooks or MCP servers came, or went. */
+  "registration.changed": { owner: string; connected: boolean; hooks: string[]; mcp_servers: string[] };
   "session.state": { state: SessionState; reason?: string };
   "session.recovered": { reason: string };
   "agent.started": { pid: number; version?: string; cli_session_id: string; resumed: boolean };

@@ -3,12 +3,25 @@ import { clientId, commandEnvelope, parseWith } from "./commands.schema.ts";
 import type { ClientFrame } from "./frames.ts";
 import { isJsonObject } from "./json.ts";
 import { BrokerError } from "./problems.ts";
+import { CAPABILITIES } from "./registration.ts";
 
 /** `after` of a subscription, a page or a stream. */
 const cursor = z.union([z.literal("head"), z.int().min(0)]);
 
-/** Parts of the contract that later versions serve: present means `not_available`, never a silent half. */
-const LATER_FIELDS = ["capabilities", "register"];
+const hookMatcher = z.strictObject({
+  matcher: z.string().max(1024).optional(),
+  hookCallbackIds: z.array(clientId).min(1).max(64),
+  timeout: z.number().positive().max(3600).optional(),
+});
+
+const registration = z.strictObject({
+  owner: z.string().min(1).max(64).optional(),
+  hooks: z.record(z.string().min(1).max(64), z.array(hookMatcher).max(64)).optional(),
+  mcp_servers: z
+    .array(z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "must be names of letters, digits, _ and -"))
+    .max(32)
+    .optional(),
+});
 
 const frames = {
   auth: z.strictObject({ type: z.literal("auth"), token: z.string().min(1).max(4096) }),
@@ -17,6 +30,8 @@ const frames = {
     session_id: clientId,
     after: cursor.optional(),
     previews: z.boolean().optional(),
+    capabilities: z.array(z.enum(CAPABILITIES)).max(16).optional(),
+    register: registration.optional(),
   }),
   unsubscribe: z.strictObject({ type: z.literal("unsubscribe"), session_id: clientId }),
   watch: z.strictObject({ type: z.literal("watch") }),
@@ -54,6 +69,5 @@ export function parseClientFrame(text: string): ClientFrame {
       details: { field: "type" },
     });
   }
-  if (type === "subscribe") refuseLater(value, LATER_FIELDS);
   return parseWith<ClientFrame>(frames[type] as z.ZodType<ClientFrame>, value);
 }

@@ -1,6 +1,7 @@
 import type { CommandType, Delivery, Envelope, OpenRequest, SessionState, SessionView } from "./events.ts";
 import type { Seq, SessionId } from "./ids.ts";
 import type { ProblemBody } from "./problems.ts";
+import type { Capability, Registration } from "./registration.ts";
 import type { Role } from "./roles.ts";
 
 /** The WebSocket subprotocol of contract 5, and the `protocol` of `welcome`. */
@@ -21,7 +22,14 @@ export interface CommandFrame {
 /** contract 5, client to server. */
 export type ClientFrame =
   | { readonly type: "auth"; readonly token: string }
-  | { readonly type: "subscribe"; readonly session_id: string; readonly after?: Cursor; readonly previews?: boolean }
+  | {
+      readonly type: "subscribe";
+      readonly session_id: string;
+      readonly after?: Cursor;
+      readonly previews?: boolean;
+      readonly capabilities?: readonly Capability[];
+      readonly register?: Registration;
+    }
   | { readonly type: "unsubscribe"; readonly session_id: string }
   | { readonly type: "watch" }
   | CommandFrame
@@ -48,6 +56,8 @@ export type ServerFrame =
       readonly head: Seq;
       readonly state: SessionState;
       readonly open_requests: readonly OpenRequest[];
+      /** When this subscription registered hooks or servers: the `owner` of the requests that are its own. */
+      readonly owner?: string;
     }
   | ({ readonly type: "event" } & Envelope)
   | { readonly type: "ack"; readonly id: string; readonly seq: Seq; readonly duplicate?: true }

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { AUDIT_KINDS } from "./audit.ts";
 import { clientId, parseWith } from "./commands.schema.ts";
 import type { SessionState } from "./events.ts";
 import type { Cursor } from "./frames.ts";
@@ -36,6 +37,7 @@ const pageQuery = z.strictObject({
   event_type: z.string().min(1).max(200).optional(),
 });
 const streamQuery = z.strictObject({ after: cursorText.default(0), previews: flagText.default(true), ticket });
+const transcriptQuery = z.strictObject({ previews: flagText.default(false) });
 const socketQuery = z
   .strictObject({
     session: clientId.optional(),
@@ -66,13 +68,43 @@ const newKey = z.strictObject({
   name: z.string().min(1).max(200).optional(),
   tenant: z.string().min(1).max(63).optional(),
   roles: roleNames.optional(),
+  session_id: clientId.optional(),
   expires_at_ms: z.int().positive().optional(),
 });
+
+const AUDIT_PAGE_LIMIT = 200;
+const timeText = z
+  .string()
+  .regex(/^\d{1,15}$/, "must be milliseconds since the epoch")
+  .transform(Number);
+const auditQuery = z.strictObject({
+  after: z
+    .string()
+    .regex(/^\d{1,15}$/, "must be a number of 0 or more")
+    .transform(Number)
+    .default(0),
+  limit: z
+    .string()
+    .regex(/^\d{1,3}$/, "must be a whole number")
+    .transform(Number)
+    .refine((limit) => limit >= 1 && limit <= AUDIT_PAGE_LIMIT, `must be from 1 to ${AUDIT_PAGE_LIMIT}`)
+    .optional(),
+  tenant: z.string().min(1).max(63).optional(),
+  session_id: clientId.optional(),
+  kind: z.enum(AUDIT_KINDS).optional(),
+  actor: z.string().min(1).max(200).optional(),
+  since: timeText.optional(),
+  until: timeText.optional(),
+});
+/** The query of GET /v1/audit. */
+export type AuditQuery = z.infer<typeof auditQuery>;
 
 /** GET …/events. @throws BrokerError bad_request */
 export const parsePageQuery = (query: unknown) => parseWith(pageQuery, query);
 /** GET …/events/stream. @throws BrokerError bad_request */
 export const parseStreamQuery = (query: unknown) => parseWith(streamQuery, query);
+/** GET …/transcript. @throws BrokerError bad_request */
+export const parseTranscriptQuery = (query: unknown) => parseWith(transcriptQuery, query);
 /** The `Last-Event-ID` header. @throws BrokerError bad_request */
 export const parseLastEventId = (header: unknown): Cursor => parseWith(cursorText, header, "Last-Event-ID");
 /** GET /v1/ws. @throws BrokerError bad_request */
@@ -83,6 +115,8 @@ export const parseDeletionQuery = (query: unknown) => parseWith(deletionQuery, q
 export const parseNewTicket = (body: unknown) => parseWith(newTicket, body ?? {});
 /** POST /v1/keys. @throws BrokerError bad_request */
 export const parseNewKey = (body: unknown) => parseWith(newKey, body ?? {});
+/** GET /v1/audit. @throws BrokerError bad_request */
+export const parseAuditQuery = (query: unknown): AuditQuery => parseWith(auditQuery, query);
 
 /** GET /v1/sessions. `metadata.<key>=<value>` names one entry; all that are named must match. @throws BrokerError bad_request */
 export function parseSessionListQuery(query: unknown) {

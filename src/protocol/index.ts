@@ -4,6 +4,8 @@ export * from "./frames.ts";
 export * from "./ids.ts";
 export * from "./json.ts";
 export * from "./limits.ts";
+export * from "./policy.ts";
 export * from "./problems.ts";
+export * from "./registration.ts";
 export * from "./requests.ts";
 export * from "./roles.ts";

@@ -16,6 +16,47 @@ const model = z
   .max(200)
   .regex(/^[^\s-][^\s]*$/, "must be a model name");
 
+const CONTROL_CHARACTERS = /\p{Cc}/u;
+const git = z.strictObject({
+  // git itself refuses a name of nothing but punctuation, at the first commit and with a riddle.
+  name: z
+    .string()
+    .max(200)
+    .regex(/^[^<>]*[\p{L}\p{N}][^<>]*$/u, "must have a letter or digit, and no < or >")
+    .refine((value) => !CONTROL_CHARACTERS.test(value), "must be one line of text"),
+  email: z
+    .string()
+    .max(254)
+    .regex(/^[^\s<>\p{Cc}]+$/u, "must be an address without spaces, < or >"),
+  attribution: z.boolean().optional(),
+});
+
+const serverValues = z.record(z.string().min(1).max(256), z.string().max(65_536));
+const stdioServer = z.strictObject({
+  type: z.literal("stdio").optional(),
+  command: z.string().min(1).max(4096),
+  args: z.array(z.string().max(65_536)).max(128).optional(),
+  env: serverValues.optional(),
+  alwaysLoad: z.boolean().optional(),
+});
+const remoteServer = z.strictObject({
+  type: z.enum(["http", "sse"]),
+  url: z.url({ protocol: /^https?$/, error: "must be an http or https address" }).max(4096),
+  headers: serverValues.optional(),
+  alwaysLoad: z.boolean().optional(),
+});
+const mcpServers = z
+  .record(
+    z.string().regex(/^[A-Za-z0-9_-]{1,64}$/, "must be 1 to 64 letters, digits, _ or -"),
+    z.discriminatedUnion("type", [stdioServer, remoteServer], {
+      error: (issue) =>
+        issue.code === "invalid_union"
+          ? "must be stdio, http or sse (a client registers its own servers when it subscribes)"
+          : undefined,
+    }),
+  )
+  .refine((servers) => Object.keys(servers).length <= 32, { message: "has more than 32 servers" });
+
 const agent = z.strictObject({
   model: model.optional(),
   permission_mode: z.enum(PERMISSION_MODES).optional(),
@@ -24,6 +65,9 @@ const agent = z.strictObject({
   system_prompt: z.string().max(262_144).optional(),
   append_system_prompt: z.string().max(262_144).optional(),
   include_partial_messages: z.boolean().optional(),
+  git: git.optional(),
+  mcp_servers: mcpServers.optional(),
+  file_checkpointing: z.boolean().optional(),
 });
 
 const newSession = z.strictObject({
@@ -43,8 +87,6 @@ export type NewSession = z.infer<typeof newSession>;
 export function parseNewSession(body: unknown): NewSession {
   const value = body ?? {};
   refuseLater(value, ["resume_from", "idle_timeout_s"]);
-  const agentPart = typeof value === "object" && "agent" in value ? value.agent : undefined;
-  refuseLater(agentPart, ["mcp_servers", "git", "file_checkpointing"], "agent.");
   return parseWith(newSession, value);
 }
 

@@ -3,6 +3,8 @@ import type { OpenRequest } from "../protocol/events.ts";
 import { isJsonObject, type JsonObject, stringField } from "../protocol/json.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import { questionsOf } from "../protocol/requests.ts";
+import { ownerAnswerProblem } from "./owners.ts";
+import type { Actor } from "./port.ts";
 
 /** A checked answer: the line for the agent, and what everybody may know of the decision. */
 export interface CheckedAnswer {
@@ -16,7 +18,7 @@ const invalid = (field: string, text: string): BrokerError =>
   });
 
 /** Holds an answer against its request before the CLI sees it, which gives no second try (spec/claude-protocol 3.2). @throws BrokerError invalid_answer */
-export function checkAnswer(open: OpenRequest, answer: ControlResponse): CheckedAnswer {
+export function checkAnswer(open: OpenRequest, answer: ControlResponse, actor?: Actor): CheckedAnswer {
   const { response } = answer;
   const needsDecision = open.kind === "permission" || open.kind === "question" || open.kind === "plan";
   if (response.subtype === "error") {
@@ -30,8 +32,10 @@ export function checkAnswer(open: OpenRequest, answer: ControlResponse): Checked
     };
   }
   const body = response.response ?? {};
-  if (needsDecision) return decided(open, body);
+  if (needsDecision) return decided(open, body, actor);
   if (open.kind === "elicitation") checkElicitation(body);
+  const wrong = open.kind === "hook" || open.kind === "mcp" ? ownerAnswerProblem(open.kind, body) : undefined;
+  if (wrong !== undefined) throw invalid("response", wrong);
   return finish(open, body, open.kind === "elicitation" ? { action: body.action } : {});
 }
 
@@ -42,7 +46,7 @@ function finish(open: OpenRequest, body: JsonObject, decision: JsonObject): Chec
   };
 }
 
-function decided(open: OpenRequest, body: JsonObject): CheckedAnswer {
+function decided(open: OpenRequest, body: JsonObject, actor: Actor | undefined): CheckedAnswer {
   if (body.behavior === "deny") {
     const message = stringField(body, "message");
     if (message === undefined || message === "")
@@ -58,7 +62,9 @@ function decided(open: OpenRequest, body: JsonObject): CheckedAnswer {
   if (!isJsonObject(updatedInput)) throw invalid("response.updatedInput", "must be an object.");
   const answers = open.kind === "question" ? checkQuestionAnswers(open, updatedInput.answers) : undefined;
   const updates =
-    body.updatedPermissions === undefined ? {} : { updatedPermissions: permissionUpdates(body.updatedPermissions) };
+    body.updatedPermissions === undefined
+      ? {}
+      : { updatedPermissions: permissionUpdates(open, body.updatedPermissions, actor) };
   return finish(open, { ...body, ...updates, updatedInput }, { behavior: "allow", ...(answers && { answers }) });
 }
 
@@ -80,14 +86,28 @@ function checkQuestionAnswers(open: OpenRequest, answers: unknown): JsonObject {
 const STORED_DESTINATIONS = ["localSettings", "projectSettings", "userSettings"];
 
 /** Rules last for the session: a suggestion echoed as it came would write a settings file into the workspace. */
-function permissionUpdates(updates: unknown): readonly JsonObject[] {
-  if (!Array.isArray(updates) || !updates.every(isJsonObject))
+function permissionUpdates(open: OpenRequest, updates: unknown, actor: Actor | undefined): readonly JsonObject[] {
+  if (!Array.isArray(updates) || !updates.every(isJsonObject)) {
     throw invalid("response.updatedPermissions", "must be a list of objects.");
+  }
+  const widens = actor?.roles?.some((role) => role === "admin" || role === "operator") ?? false;
+  const grants = open.grants ?? {};
   return updates.map((update) => {
-    if (update.type === "setMode" && update.mode === "bypassPermissions") {
+    const isMode = update.type === "setMode";
+    if (isMode && update.mode === "bypassPermissions") {
       throw invalid("response.updatedPermissions", "bypassPermissions cannot be granted by an answer.");
     }
-    return STORED_DESTINATIONS.includes(String(update.destination)) ? { ...update, destination: "session" } : update;
+    if (!widens && grants[isMode ? "set_mode" : "add_rules"] !== true) {
+      throw new BrokerError(
+        "forbidden",
+        "updatedPermissions: changing modes or rules takes an admin, or a policy that grants it.",
+        {
+          details: { field: "payload.response.response.updatedPermissions" },
+        },
+      );
+    }
+    const stays = !STORED_DESTINATIONS.includes(String(update.destination)) || grants.stored_rules === true;
+    return stays ? update : { ...update, destination: "session" };
   });
 }
 

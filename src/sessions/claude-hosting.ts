@@ -1,6 +1,7 @@
 import { claudeArguments } from "../agents/arguments.ts";
 import { agentEnvironment } from "../agents/environment.ts";
 import { sessionFolders, transcriptExists } from "../agents/folders.ts";
+import { writeOptionFiles } from "../agents/options.ts";
 import type { Launcher } from "../agents/port.ts";
 import { identity } from "../agents/sweep.ts";
 import type { Hosting } from "./hosting.ts";
@@ -33,8 +34,10 @@ export function createClaudeHosting(parts: ClaudeHostingParts): Hosting {
       });
       // The CLI refuses --session-id for a transcript that exists, and --resume for one that does not (spec/claude-protocol 1.2).
       const resumed = await transcriptExists(configDir, cliSessionId);
-      const args = claudeArguments(row.spec.agent, { kind: resumed ? "resume" : "new", cliSessionId });
-      const env = agentEnvironment({ home, configDir, shared: parts.sharedEnv, session: row.spec.agent.env ?? {} });
+      const options = row.spec.agent;
+      const optionsFolder = await writeOptionFiles(options, home);
+      const args = claudeArguments(options, { kind: resumed ? "resume" : "new", cliSessionId, optionsFolder });
+      const env = agentEnvironment({ home, configDir, shared: parts.sharedEnv, options });
       const agent = launcher.start({ command, args, env, cwd, lineLimitBytes }, handlers);
       return { agent, resumed, process: agent.pid === undefined ? undefined : identity(agent.pid) };
     },

@@ -9,6 +9,8 @@ const PRIVATE_ANSWERS: ReadonlySet<string> = new Set([
   "mcp_status",
   "read_file",
   "get_usage",
+  "get_context_usage",
+  "file_suggestions",
   "list_permission_rules",
   "get_hooks_listing",
   "get_task_output",
@@ -20,6 +22,19 @@ const PRIVATE_ANSWERS: ReadonlySet<string> = new Set([
 
 export function answerIsPrivate(subtype: string): boolean {
   return PRIVATE_ANSWERS.has(subtype) || subtype.startsWith("claude_oauth");
+}
+
+/** Subtypes whose request itself carries settings, variables or credentials. */
+const PRIVATE_REQUESTS: ReadonlySet<string> = new Set([
+  "mcp_set_servers",
+  "update_settings",
+  "apply_flag_settings",
+  "mcp_call",
+  "seed_read_state",
+]);
+
+export function requestIsPrivate(subtype: string): boolean {
+  return PRIVATE_REQUESTS.has(subtype) || subtype.startsWith("claude_") || subtype.startsWith("mcp_oauth");
 }
 
 /** Requests of the CLI that no client of this version can serve: the broker answers at once, so that nothing stalls for 60 s. */
@@ -34,6 +49,20 @@ const UNSERVED: Readonly<Record<string, string>> = {
 /** The error for a request that nobody can serve, or undefined when a person or client may answer it. */
 export function unservedReason(subtype: string): string | undefined {
   return Object.hasOwn(UNSERVED, subtype) ? UNSERVED[subtype] : undefined;
+}
+
+/** Subtypes that call a model, a server or a person before they can be answered. */
+const SLOW = new Set([
+  "side_question",
+  "generate_session_title",
+  "mcp_call",
+  "mcp_read_resource",
+  "mcp_authenticate",
+  "mcp_reconnect",
+]);
+
+export function isSlowControl(subtype: string): boolean {
+  return SLOW.has(subtype) || subtype.startsWith("claude_");
 }
 
 const PERMISSION_MODES = ["default", "acceptEdits", "plan", "dontAsk", "auto"];

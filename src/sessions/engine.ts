@@ -1,13 +1,14 @@
 import { randomUUID } from "node:crypto";
 import type { Agent, AgentHandlers, StopPatience } from "../agents/port.ts";
-import type { EventLog, NewEvent } from "../log/port.ts";
-import { seq, sessionId } from "../protocol/ids.ts";
+import type { EventLog } from "../log/port.ts";
+import { seq } from "../protocol/ids.ts";
 import { isJsonObject, type JsonObject } from "../protocol/json.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import type { Write } from "../store/port.ts";
+import { encodeDraft } from "./encode.ts";
 import type { Hosting } from "./hosting.ts";
 import type { SessionMemory } from "./memory.ts";
-import type { TurnEnd } from "./port.ts";
+import type { AuditNote, Decide, TurnEnd } from "./port.ts";
 import { type SessionRow, saveState } from "./rows.ts";
 import { type State, snapshotChanged } from "./state.ts";
 import { type Signal, step } from "./step.ts";
@@ -24,6 +25,15 @@ export interface EngineParts {
   readonly startTimeoutMs: number;
   readonly stopPatience: StopPatience;
   readonly now: () => number;
+  readonly decide: Decide;
+  /** The write that records a note; it goes into the transaction of the events that it belongs to. */
+  readonly audit: (note: AuditNote, nowMs: number) => readonly Write[];
+  /** Writes that tell others of a system event (webhooks), in the transaction of the event. */
+  readonly outbox: (event: Draft, nowMs: number) => readonly Write[];
+  /** How long a client that serves hooks or MCP servers may be away. */
+  readonly ownerGraceMs: number;
+  /** How long the CLI may take to answer a control_request of this subtype, in milliseconds. */
+  readonly controlTimeoutMs: (subtype: string) => number;
   /** After each step that changed what `view` shows. */
   readonly changed: () => void;
   /** Turns that have their terminal event, durable. */
@@ -38,6 +48,8 @@ export interface Engine {
   apply(signal: Signal, writes?: (events: readonly Draft[]) => Write[]): { outcome: Outcome; durable: Promise<void> };
   /** Stops the agent, if there is one, for good: nothing starts it again here. Resolves when its exit is durable. */
   shutDown(patience: StopPatience): Promise<void>;
+  /** The log could not be written: nothing more can be decided here. */
+  broken(): boolean;
   /** Resolves when everything decided so far is durable. */
   settled(): Promise<void>;
 }
@@ -56,27 +68,6 @@ export function createEngine(parts: EngineParts, initial: State): Engine {
   let tail: Promise<void> = Promise.resolve();
   let stdin: Promise<void> = Promise.resolve();
   const messages = new Map<number, JsonObject>();
-
-  const encode = (draft: Draft, timestamp_ms: number): NewEvent => {
-    const { seq: number, payload, restricted, echo_of, ...head } = draft;
-    const bytes = payload instanceof Uint8Array ? payload : Buffer.from(JSON.stringify(payload), "utf8");
-    return {
-      head: {
-        session_id: sessionId(row.id),
-        seq: seq(number),
-        event_type: head.event_type,
-        origin: head.origin,
-        source: head.source,
-        timestamp_ms,
-        ...(head.turn_id !== undefined && { turn_id: head.turn_id }),
-        ...(head.command_id !== undefined && { command_id: head.command_id }),
-        ...(head.preview && { preview: true as const }),
-        ...(echo_of !== undefined && { echo_of: seq(echo_of) }),
-      },
-      payload: bytes,
-      ...(restricted && { restricted }),
-    };
-  };
 
   const messageAt = async (number: number): Promise<JsonObject> => {
     const kept = messages.get(number);
@@ -112,7 +103,7 @@ export function createEngine(parts: EngineParts, initial: State): Engine {
     if (broken)
       throw new BrokerError("internal", "The session's log cannot be written; see the server's log, then restart it.");
     const before = state;
-    const outcome = step(state, signal, { now: now(), newId: randomUUID });
+    const outcome = step(state, signal, { now: now(), newId: randomUUID, decide: parts.decide });
     state = outcome.state;
     if (outcome.lifecycle === "start") starting = start();
     if (outcome.lifecycle === "stop") void stopAgent();
@@ -120,15 +111,43 @@ export function createEngine(parts: EngineParts, initial: State): Engine {
     const target = agent;
     tail = tail.then(() => tellEnded(outcome, durable)).catch(breakDown);
     if (outcome.stdin.length > 0) stdin = stdin.then(() => writeStdin(outcome, durable, target)).catch(breakDown);
-    if (snapshotChanged(before, state)) parts.changed();
+    if (snapshotChanged(before, state)) {
+      parts.changed();
+      watchDue(before);
+    }
     return { outcome, durable };
+  };
+
+  /** Timers of what is new: a request that its policy lets expire, a control_request that has to be answered. */
+  const watchDue = (before: State): void => {
+    const later = (ms: number, signal: Signal): void => {
+      // A timer may fire a little early; the step holds it against the clock.
+      setTimeout(() => !broken && apply(signal), Math.max(0, ms) + 5).unref();
+    };
+    for (const { request_id, expires_at_ms } of state.requests) {
+      const isNew = !before.requests.some((request) => request.request_id === request_id);
+      if (isNew && expires_at_ms !== undefined)
+        later(expires_at_ms - now(), { type: "request_due", requestId: request_id });
+    }
+    for (const owner of state.owners) {
+      const wasHere = before.owners.find((item) => item.id === owner.id)?.connectionId !== undefined;
+      const isAsked = state.requests.some(
+        (request) => request.owner === owner.id && !before.requests.includes(request),
+      );
+      if (owner.connectionId === undefined && (wasHere || isAsked))
+        later(parts.ownerGraceMs, { type: "owner_due", owner: owner.id, awaySinceMs: owner.awaySinceMs });
+    }
+    for (const { requestId, subtype } of state.pending) {
+      const isNew = !before.pending.some((pending) => pending.requestId === requestId);
+      if (isNew) later(parts.controlTimeoutMs(subtype), { type: "control_due", requestId });
+    }
   };
 
   const append = (before: State, outcome: Outcome, writes?: (events: readonly Draft[]) => Write[]): Promise<void> => {
     const timestamp = now();
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     promise.catch(() => undefined);
-    const events = outcome.events.map((draft) => encode(draft, timestamp));
+    const events = outcome.events.map((draft) => encodeDraft(row.id, draft, timestamp));
     for (const draft of outcome.events) {
       if (draft.event_type === "query" && !(draft.payload instanceof Uint8Array))
         messages.set(draft.seq, draft.payload);
@@ -136,6 +155,8 @@ export function createEngine(parts: EngineParts, initial: State): Engine {
     const all = [
       ...(snapshotChanged(before, state) ? [saveState(row.id, state, timestamp)] : []),
       ...memory.note(outcome.events, timestamp, () => promise),
+      ...outcome.events.flatMap((event) => (event.origin === "SYSTEM_EVENT" ? parts.outbox(event, timestamp) : [])),
+      ...outcome.audits.flatMap((note) => parts.audit(note, timestamp)),
       ...(writes?.(outcome.events) ?? []),
     ];
     if (events.length === 0 && all.length === 0) resolve();
@@ -215,6 +236,7 @@ export function createEngine(parts: EngineParts, initial: State): Engine {
   return {
     state: () => state,
     apply,
+    broken: () => broken,
     settled,
     async shutDown(patience) {
       closing = true;

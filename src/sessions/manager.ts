@@ -10,10 +10,11 @@ import type { SessionView } from "../protocol/events.ts";
 import { seq } from "../protocol/ids.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import type { NewSession } from "../protocol/sessions.schema.ts";
-import type { Store } from "../store/port.ts";
+import type { Store, Write } from "../store/port.ts";
+import { isSlowControl } from "./controls.ts";
 import type { Hosting } from "./hosting.ts";
 import { listSessions } from "./list.ts";
-import type { Actor, Sessions } from "./port.ts";
+import { type Actor, ASK_PEOPLE, type AuditNote, type Decide, type Sessions, type ToldEvent } from "./port.ts";
 import { deleteSession, insertSession, readSession, type SessionRow } from "./rows.ts";
 import { createSession, type ManagedSession } from "./session.ts";
 import { newState, restoredState, sessionState, snapshotOf } from "./state.ts";
@@ -26,6 +27,14 @@ export interface SessionsParts {
   readonly workspaceRoot: string;
   readonly options?: Partial<SessionsOptions>;
   readonly now?: () => number;
+  /** Policy before people, for one session. Default: people are asked. */
+  readonly decideFor?: (session: { readonly id: string; readonly tenant: string; readonly cwd: string }) => Decide;
+  /** The write for one note of the audit record. Default: none is kept. */
+  readonly audit?: (session: { readonly id: string; readonly tenant: string }, note: AuditNote, nowMs: number) => Write;
+  /** Writes that tell others of a system event, in its transaction. Default: nobody is told. */
+  readonly outbox?: (session: { readonly id: string; readonly tenant: string }, event: ToldEvent) => readonly Write[];
+  /** A session was purged: what others keep of it can go. */
+  readonly purged?: (id: string) => void;
   /** A session's log cannot be written, or its state is broken: for the server's own log. */
   readonly report: (sessionId: string, error: unknown) => void;
 }
@@ -34,12 +43,20 @@ export interface SessionsOptions {
   /** How long the CLI may take from spawn to its answer to initialize. */
   readonly startTimeoutMs: number;
   /** The ladder when a session ends, and the shorter one when the server does. */
+  /** How long the CLI may take to answer a control_request; and one that calls a model, a server or a person. */
+  readonly controlTimeoutMs: number;
+  readonly slowControlTimeoutMs: number;
+  /** How long a client that serves hooks or MCP servers may be away before its requests get an error. */
+  readonly ownerGraceMs: number;
   readonly stopPatience: StopPatience;
   readonly closePatience: StopPatience;
 }
 
 const SESSIONS_DEFAULTS: SessionsOptions = Object.freeze({
   startTimeoutMs: 60_000,
+  controlTimeoutMs: 120_000,
+  ownerGraceMs: 5_000,
+  slowControlTimeoutMs: 15 * 60_000,
   stopPatience: { eofMs: 5000, termMs: 5000 },
   closePatience: { eofMs: 1500, termMs: 1500 },
 });
@@ -80,6 +97,13 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
         now,
         startTimeoutMs: options.startTimeoutMs,
         stopPatience: options.stopPatience,
+        ownerGraceMs: options.ownerGraceMs,
+        decide: parts.decideFor?.({ id, tenant: row.tenant, cwd: row.spec.cwd }) ?? ASK_PEOPLE,
+        audit: (note, nowMs) => (parts.audit === undefined ? [] : [parts.audit(row, note, nowMs)]),
+        outbox: ({ payload, ...draft }, atMs) =>
+          payload instanceof Uint8Array ? [] : (parts.outbox?.(row, { ...draft, payload, atMs }) ?? []),
+        controlTimeoutMs: (subtype) =>
+          isSlowControl(subtype) ? options.slowControlTimeoutMs : options.controlTimeoutMs,
         changed: () => notify(id),
         failed: (error) => parts.report(id, error),
       },
@@ -150,6 +174,7 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
       live.delete(id);
       await logs.purge(id);
       await store.write(deleteSession(id));
+      parts.purged?.(id);
       await removeFolders({
         workspaceRoot: parts.workspaceRoot,
         dataDir: parts.dataDir,
@@ -182,8 +207,8 @@ async function newRow(
   const { workspaceRoot, dataDir } = parts;
   const cwd = input.cwd === undefined ? {} : { cwd: input.cwd };
   // Refused here, with the field's name, rather than at the first message: a dry run of what the start will need.
-  claudeArguments(agent, { kind: "new", cliSessionId: state.cliSessionId });
-  agentEnvironment({ home: "/", configDir: "/", shared: {}, session: agent.env ?? {} });
+  claudeArguments(agent, { kind: "new", cliSessionId: state.cliSessionId, optionsFolder: "/" });
+  agentEnvironment({ home: "/", configDir: "/", shared: {}, options: agent });
   const folders = await sessionFolders({ workspaceRoot, dataDir, tenant: owner.tenant, sessionId: id, ...cwd });
   const row: SessionRow = {
     id,

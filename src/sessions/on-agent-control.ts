@@ -1,10 +1,8 @@
-import type { OpenRequest, RequestOutcome } from "../protocol/events.ts";
-import { seq } from "../protocol/ids.ts";
 import { isJsonObject, type JsonObject, stringField } from "../protocol/json.ts";
-import { requestKind } from "../protocol/requests.ts";
-import { answerIsPrivate, failure, success, unservedReason } from "./controls.ts";
+import { answerIsPrivate, failure, success } from "./controls.ts";
+import { openRequest, resolveRequest } from "./requests.ts";
 import { startNext, withdrawTurn } from "./turns.ts";
-import { change, type Draft, speakForAgent, tell, type Work } from "./work.ts";
+import { change, type Draft, speakForAgent, type Work } from "./work.ts";
 
 type Forward = (extra: Partial<Draft>) => number;
 
@@ -16,50 +14,6 @@ export function onAgentControl(work: Work, message: JsonObject, forward: Forward
   if (requestId === undefined) return;
   if (message.type === "control_cancel_request") return resolveRequest(work, requestId, { outcome: "cancelled" });
   if (isJsonObject(message.request)) openRequest(work, requestId, message.request);
-}
-
-function openRequest(work: Work, requestId: string, request: JsonObject): void {
-  // The CLI repeats a request only after a restart of its own making; the first one stands.
-  if (work.state.requests.some((open) => open.request_id === requestId)) return;
-  const subtype = stringField(request, "subtype") ?? "";
-  const { current } = work.state;
-  const open: OpenRequest = {
-    request_id: requestId,
-    kind: requestKind(request),
-    subtype,
-    seq: seq(work.state.seq + 1),
-    opened_at_ms: work.now,
-    ...(current !== undefined && { turn_id: current }),
-    request,
-  };
-  tell(work, "request.opened", open, current);
-  change(work, { requests: [...work.state.requests, open] });
-  const unserved = unservedReason(subtype);
-  if (unserved === undefined) return;
-  work.stdin.push(failure(requestId, unserved));
-  resolveRequest(work, requestId, { outcome: "answered", decision: { error: unserved }, decided_by: "broker" });
-}
-
-interface Resolution {
-  readonly outcome: RequestOutcome;
-  readonly decision?: JsonObject;
-  readonly decided_by?: string;
-}
-
-/** Settles an open request, once; one that is not open is left alone. */
-export function resolveRequest(work: Work, requestId: string, resolution: Resolution): void {
-  const open = work.state.requests.find((request) => request.request_id === requestId);
-  if (open === undefined) return;
-  change(work, { requests: work.state.requests.filter((request) => request !== open) });
-  tell(work, "request.resolved", { request_id: requestId, ...resolution }, open.turn_id);
-}
-
-/** The agent is gone: what it asked is lost, and clients that know only the CLI's protocol are told in its words. */
-export function loseRequests(work: Work): void {
-  for (const { request_id } of work.state.requests) {
-    speakForAgent(work, { type: "control_cancel_request", request_id });
-    resolveRequest(work, request_id, { outcome: "lost" });
-  }
 }
 
 function onAnswer(work: Work, message: JsonObject, forward: Forward): void {
@@ -121,5 +75,15 @@ export function answerFromBroker(
   speakForAgent(work, success(requestId, response), {
     command_id: commandId,
     ...(restricted && { restricted: true as const }),
+  });
+}
+
+/** The CLI did not answer in time: whoever asked is told so; an answer that comes later is shown as an ordinary line. */
+export function timeOutControl(work: Work, requestId: string): void {
+  const pending = work.state.pending.find((item) => item.requestId === requestId);
+  if (pending === undefined) return;
+  change(work, { pending: work.state.pending.filter((item) => item !== pending) });
+  speakForAgent(work, failure(requestId, "timed_out: the agent did not answer in time"), {
+    command_id: pending.commandId,
   });
 }

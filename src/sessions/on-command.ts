@@ -2,9 +2,10 @@ import type { Command, ControlRequest } from "../protocol/commands.ts";
 import type { JsonObject } from "../protocol/json.ts";
 import { stringField } from "../protocol/json.ts";
 import { BrokerError } from "../protocol/problems.ts";
-import { checkAnswer } from "./answers.ts";
-import { checkControl } from "./controls.ts";
-import { answerFromBroker, resolveRequest } from "./on-agent-control.ts";
+import { checkControl, requestIsPrivate } from "./controls.ts";
+import { answerFromBroker } from "./on-agent-control.ts";
+import type { Actor } from "./port.ts";
+import { answerRequest, approveRequest, resolveRequest } from "./requests.ts";
 import type { PendingControl } from "./state.ts";
 import { startNext, withdrawTurn } from "./turns.ts";
 import { change, type Draft, emit, tell, type Work } from "./work.ts";
@@ -12,35 +13,29 @@ import { change, type Draft, emit, tell, type Work } from "./work.ts";
 type CommandOf<T extends Command["event_type"]> = Extract<Command, { event_type: T }>;
 
 /** A new command (its id is known to be unused). Throws before anything is decided. @throws BrokerError */
-export function onCommand(work: Work, command: Command, actorId: string): void {
+export function onCommand(work: Work, command: Command, actor: Actor): void {
   const { name } = work.state.phase;
   if (name === "ended" || name === "stopping") {
     throw new BrokerError("session_ended", "The session has ended; create a new one.");
   }
   switch (command.event_type) {
     case "query":
-      return onQuery(work, command, actorId);
+      return onQuery(work, command, actor);
     case "control_request":
-      return onControlRequest(work, command, actorId);
+      return onControlRequest(work, command, actor);
     case "control_response":
-      return onControlResponse(work, command, actorId);
+      return onControlResponse(work, command, actor);
     case "control_cancel_request":
-      return onControlCancel(work, command, actorId);
+      return onControlCancel(work, command, actor);
   }
 }
 
 /** A command is an event too (contract 5): appended first, written to the agent second. */
-function record(
-  work: Work,
-  command: Command,
-  actorId: string,
-  payload: JsonObject,
-  extra: Partial<Draft> = {},
-): number {
+function record(work: Work, command: Command, actor: Actor, payload: JsonObject, extra: Partial<Draft> = {}): number {
   return emit(work, {
     event_type: command.event_type,
     origin: "USER_EVENT",
-    source: actorId,
+    source: actor.id,
     payload,
     command_id: command.id,
     ...extra,
@@ -48,10 +43,10 @@ function record(
 }
 
 /** `payload.uuid` is set by the session: it is the turn's id, and what the CLI recognises a repeat by. */
-function onQuery(work: Work, command: CommandOf<"query">, actorId: string): void {
+function onQuery(work: Work, command: CommandOf<"query">, actor: Actor): void {
   const turnId = command.payload.uuid ?? work.newId();
   const { delivery } = command;
-  const seq = record(work, command, actorId, { ...command.payload, uuid: turnId }, { turn_id: turnId });
+  const seq = record(work, command, actor, { ...command.payload, uuid: turnId }, { turn_id: turnId });
   change(work, { queue: [...work.state.queue, { turnId, seq, delivery }] });
   const busy = work.state.phase.name !== "live" || work.state.turns.length > 0 || work.state.queue.length > 1;
   if (busy) tell(work, "turn.queued", { turn_id: turnId, delivery }, turnId);
@@ -67,7 +62,7 @@ export function wake(work: Work): void {
   work.lifecycle = "start";
 }
 
-function onControlRequest(work: Work, command: CommandOf<"control_request">, actorId: string): void {
+function onControlRequest(work: Work, command: CommandOf<"control_request">, actor: Actor): void {
   const { request_id, request } = command.payload;
   checkControl(request);
   if (work.state.pending.some((item) => item.requestId === request_id)) {
@@ -75,7 +70,9 @@ function onControlRequest(work: Work, command: CommandOf<"control_request">, act
       details: { request_id },
     });
   }
-  record(work, command, actorId, { ...command.payload });
+  const restricted = requestIsPrivate(request.subtype) ? { restricted: true as const } : {};
+  record(work, command, actor, { ...command.payload }, restricted);
+  noteControl(work, request, request_id, actor);
   if (answeredHere(work, command.id, request_id, request)) return;
   const target = request.subtype === "cancel_async_message" ? stringField(request, "message_uuid") : undefined;
   const pending: PendingControl = {
@@ -90,6 +87,19 @@ function onControlRequest(work: Work, command: CommandOf<"control_request">, act
   if (work.state.phase.name === "live") work.stdin.push(...line);
   else change(work, { held: [...work.state.held, ...line] });
   wake(work);
+}
+
+function noteControl(work: Work, request: ControlRequest["request"], request_id: string, actor: Actor): void {
+  const kind = request.subtype === "set_permission_mode" ? "mode" : "control";
+  work.audits.push({
+    kind,
+    actor,
+    request_id,
+    subtype: request.subtype,
+    decision: request,
+    outcome: "accepted",
+    seq: work.state.seq,
+  });
 }
 
 /** True when the broker can say the answer itself: cached, or about its own queue, or with no agent to interrupt. */
@@ -110,7 +120,12 @@ function answeredHere(work: Work, commandId: string, requestId: string, request:
     case "interrupt": {
       const cancelled = request.cancel_queued === true ? work.state.queue.map((queued) => queued.turnId) : [];
       for (const turnId of cancelled) withdrawTurn(work, turnId);
-      if (phase.name === "live") return false;
+      if (phase.name === "live") {
+        // The CLI knows only of what it has; what waits here is told by us.
+        const turn_ids = work.state.queue.map((queued) => queued.turnId);
+        if (turn_ids.length > 0) tell(work, "turn.still_queued", { turn_ids });
+        return false;
+      }
       // Nothing runs yet: there is nothing to stop, and what is queued stays queued unless it was to be cancelled.
       const still_queued = work.state.queue.map((queued) => queued.turnId);
       answerFromBroker(work, requestId, commandId, { still_queued, cancelled }, false);
@@ -122,21 +137,15 @@ function answeredHere(work: Work, commandId: string, requestId: string, request:
 }
 
 /** The first valid answer wins; the session has looked up why a request is not open before this is reached. */
-function onControlResponse(work: Work, command: CommandOf<"control_response">, actorId: string): void {
-  const { request_id } = command.payload.response;
-  const open = work.state.requests.find((request) => request.request_id === request_id);
-  if (open === undefined) {
-    throw new BrokerError("request_unknown", "This session has no open request with that id; read GET …/requests.", {
-      details: { request_id },
-    });
-  }
-  const { line, decision } = checkAnswer(open, command.payload);
-  record(work, command, actorId, line, open.turn_id === undefined ? {} : { turn_id: open.turn_id });
-  resolveRequest(work, request_id, { outcome: "answered", decision, decided_by: actorId });
+function onControlResponse(work: Work, command: CommandOf<"control_response">, actor: Actor): void {
+  const { open, line, decision, settles } = answerRequest(work, command.payload, actor);
+  record(work, command, actor, line, open.turn_id === undefined ? {} : { turn_id: open.turn_id });
+  if (!settles) return approveRequest(work, open, line, actor);
+  resolveRequest(work, open.request_id, { outcome: "answered", decision, decided_by: actor.id });
   work.stdin.push(line);
 }
 
-function onControlCancel(work: Work, command: CommandOf<"control_cancel_request">, actorId: string): void {
+function onControlCancel(work: Work, command: CommandOf<"control_cancel_request">, actor: Actor): void {
   const { request_id } = command.payload;
   const pending = work.state.pending.find((item) => item.requestId === request_id);
   if (pending === undefined) {
@@ -144,6 +153,6 @@ function onControlCancel(work: Work, command: CommandOf<"control_cancel_request"
       details: { request_id },
     });
   }
-  record(work, command, actorId, { ...command.payload });
+  record(work, command, actor, { ...command.payload });
   if (work.state.phase.name === "live") work.stdin.push({ ...command.payload });
 }

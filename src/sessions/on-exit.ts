@@ -1,8 +1,8 @@
 import type { AgentExit } from "../agents/port.ts";
 import type { FailureReason } from "../protocol/events.ts";
 import { failure } from "./controls.ts";
-import { loseRequests } from "./on-agent-control.ts";
 import { wake } from "./on-command.ts";
+import { loseRequests } from "./requests.ts";
 import { failTurns } from "./turns.ts";
 import { change, speakForAgent, tell, type Work } from "./work.ts";
 

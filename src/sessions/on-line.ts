@@ -1,6 +1,7 @@
 import type { AgentOutput } from "../agents/port.ts";
 import { isJsonObject, type JsonObject, stringField } from "../protocol/json.ts";
 import { onAgentControl } from "./on-agent-control.ts";
+import { cancelRequests } from "./requests.ts";
 import type { Turn } from "./state.ts";
 import { endingOf, endTurns, startNext, startTurn, turnsEndedBy, withdrawTurn } from "./turns.ts";
 import { change, type Draft, emit, tell, type Work } from "./work.ts";
@@ -141,12 +142,14 @@ function onUser(work: Work, line: Line): void {
 function onResult(work: Work, line: Line): void {
   const { message } = line;
   const ended = turnsEndedBy(work, message);
+  const ending = endingOf(message);
+  if (ending.outcome === "completed" && ending.stopReason === "interrupted") cancelRequests(work, ended);
   forward(work, line, "result", ended[0] === undefined ? {} : { turn_id: ended[0] });
   const cost = typeof message.total_cost_usd === "number" ? message.total_cost_usd : work.state.usage.processCostUsd;
   change(work, {
     crashes: 0,
     usage: { ...work.state.usage, processCostUsd: cost, turns: work.state.usage.turns + (ended.length > 0 ? 1 : 0) },
   });
-  if (ended.length > 0) endTurns(work, endingOf(message), ended, message);
+  if (ended.length > 0) endTurns(work, ending, ended, message);
   startNext(work);
 }

@@ -1,12 +1,61 @@
-import type { EventLog } from "../log/port.ts";
+import type { EventLog, LogEvent } from "../log/port.ts";
 import type { Accepted, Command } from "../protocol/commands.ts";
-import type { OpenRequest, SessionState, SessionView } from "../protocol/events.ts";
+import type { OpenRequest, RequestKind, SessionState, SessionView } from "../protocol/events.ts";
 import type { Seq } from "../protocol/ids.ts";
+import type { JsonObject } from "../protocol/json.ts";
+import type { Verdict } from "../protocol/policy.ts";
+import type { Capability, Registration } from "../protocol/registration.ts";
+import type { Role } from "../protocol/roles.ts";
 import type { NewSession, SessionPatch } from "../protocol/sessions.schema.ts";
+
+// A session hands its log on: those who read it need the words for it.
+export type { EventLog, LogEvent };
 
 /** Who asks, as far as a session needs to know: the id goes into events, and scopes command ids. */
 export interface Actor {
   readonly id: string;
+  readonly roles?: readonly Role[];
+  /** Where from, for the audit record. */
+  readonly address?: string;
+  readonly connection_id?: string;
+  /** What its connection said that it can answer; undefined = not asked (HTTP). */
+  readonly capabilities?: readonly Capability[];
+  readonly via?: "ws" | "http";
+  readonly ticket?: true;
+}
+
+/** Asked for every request of the agent that somebody can answer, before anybody is asked. Pure and at once (design 1: the broker fills it from auth). */
+export type Decide = (question: {
+  readonly kind: RequestKind;
+  readonly request: JsonObject;
+  readonly mode: string | null;
+  readonly version: string | null;
+}) => Verdict;
+
+/** Nobody has a policy: people are asked. */
+export const ASK_PEOPLE: Decide = () => ({ effect: "ask", decided_by: "policy:default", approvers: 1 });
+
+/** One thing for the audit record: who decided what, and what they were shown. */
+export interface AuditNote {
+  readonly kind: "answer" | "policy" | "control" | "mode";
+  readonly actor: Actor;
+  readonly request_id: string;
+  readonly subtype: string;
+  readonly tool_name?: string;
+  /** The input that was shown, as JSON. */
+  readonly shown?: string;
+  readonly decision: JsonObject;
+  readonly outcome: string;
+  readonly seq: number;
+}
+
+/** A system event, for those who are told outside of any socket. */
+export interface ToldEvent {
+  readonly seq: number;
+  readonly event_type: string;
+  readonly payload: JsonObject;
+  readonly atMs: number;
+  readonly turn_id?: string;
 }
 
 /** What a new subscriber is told, consistent with `head`: an open request is either here or comes as an event beyond head. */
@@ -43,6 +92,11 @@ export interface Session {
     actor: Actor,
   ): Promise<Accepted & { turn_id: string; ended: Promise<TurnEnd> }>;
   update(patch: SessionPatch): Promise<SessionView>;
+  /** A client serves hooks or MCP servers from now on, by this connection; it takes over from an older one of its own. Durable when it
+   * resolves, with the `owner` that its requests will carry. */
+  register(actor: Actor & { readonly connection_id: string }, registration: Registration): Promise<string>;
+  /** That connection has ended. */
+  unregister(connectionId: string): void;
   /** Ends the agent and the session; it stays readable. Resolves when the agent is gone. */
   end(): Promise<void>;
 }

@@ -96,6 +96,22 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
       parts.changed();
       return viewOf(row, engine.state(), log.head());
     },
+    async register(actor, registration) {
+      const name = registration.owner === undefined ? "" : `/${registration.owner}`;
+      const owner = `${actor.id}${name}`;
+      const { durable } = engine.apply({
+        type: "register",
+        owner,
+        connectionId: actor.connection_id,
+        registration,
+      });
+      await durable;
+      return owner;
+    },
+    unregister(connectionId) {
+      const isOwner = engine.state().owners.some((owner) => owner.connectionId === connectionId);
+      if (isOwner && !engine.broken()) engine.apply({ type: "unregister", connectionId });
+    },
     async end() {
       engine.apply({ type: "end" });
       ended.check();
@@ -130,7 +146,7 @@ function createIntake(engine: Engine, memory: SessionMemory): (command: Command,
     if (command.event_type === "control_response")
       await refuseSettled(engine, memory, command.payload.response.request_id);
     let number = 0;
-    const { durable } = engine.apply({ type: "command", command, actorId: actor.id }, (events) => {
+    const { durable } = engine.apply({ type: "command", command, actor }, (events) => {
       number = events[0]?.seq ?? 0;
       return [memory.commandWrite(actor.id, command.id, hash, number)];
     });

@@ -1,5 +1,6 @@
 import type { Delivery, OpenRequest, SessionState } from "../protocol/events.ts";
 import type { JsonObject } from "../protocol/json.ts";
+import type { Owner } from "./owners.ts";
 
 /** Where the agent's process is in its life. A phase carries only what exists in it. */
 export type Phase =
@@ -57,6 +58,7 @@ export interface Snapshot {
   /** Leftover of a crash, to be killed only if pid and start time still match. */
   readonly process?: { readonly pid: number; readonly startTime: string };
   readonly cliSessionId: string;
+  readonly owners: readonly Owner[];
   readonly queue: readonly QueuedTurn[];
   readonly turns: readonly Turn[];
   readonly requests: readonly OpenRequest[];
@@ -98,6 +100,7 @@ export function newState(cliSessionId: string): State {
     seq: 0,
     phase: { name: "hibernated" },
     cliSessionId,
+    owners: [],
     queue: [],
     turns: [],
     requests: [],
@@ -126,19 +129,20 @@ export function sessionState(state: Pick<State, "phase" | "requests" | "turns">)
       return state.phase.name;
     case "live":
     case "stopping":
-      if (state.requests.length > 0) return "requires_action";
+      if (state.requests.some((request) => request.owner === undefined)) return "requires_action";
       return state.turns.length > 0 ? "running" : "idle";
   }
 }
 
 export function snapshotOf(state: State): Snapshot {
-  const { cliSessionId, queue, turns, requests, pending, usage, version, model, permissionMode, phase } = state;
+  const { cliSessionId, owners, queue, turns, requests, pending, usage, version, model, permissionMode, phase } = state;
   return {
     hadAgent: phase.name === "starting" || phase.name === "live" || phase.name === "stopping",
     ended: phase.name === "ended",
     ...(phase.name === "failed" && { failure: phase.reason }),
     ...(state.process && { process: state.process }),
     cliSessionId,
+    owners,
     queue,
     turns,
     requests,
@@ -160,7 +164,9 @@ export function restoredState(snapshot: Snapshot, last: number, told: SessionSta
       : failure === undefined
         ? { name: "hibernated" }
         : { name: "failed", reason: failure };
-  return { ...newState(rest.cliSessionId), ...rest, phase, seq: last, told };
+  // Connections do not survive the server that had them.
+  const owners = (rest.owners ?? []).map(({ connectionId: _old, ...owner }) => owner);
+  return { ...newState(rest.cliSessionId), ...rest, owners, phase, seq: last, told };
 }
 
 /** True when something that the snapshot holds differs: then it is stored again. Compares by identity, as nothing is changed in place. */
@@ -169,6 +175,7 @@ export function snapshotChanged(before: State, after: State): boolean {
     "phase",
     "process",
     "cliSessionId",
+    "owners",
     "queue",
     "turns",
     "requests",

@@ -1,7 +1,7 @@
 import type { TurnEdge } from "../log/port.ts";
 import type { Origin, SystemEventType, SystemPayloads } from "../protocol/events.ts";
 import type { JsonObject } from "../protocol/json.ts";
-import type { TurnEnd } from "./port.ts";
+import type { AuditNote, Decide, TurnEnd } from "./port.ts";
 import { type State, sessionState } from "./state.ts";
 
 /** An event that a step decided on; the session adds id and time and encodes it. */
@@ -28,6 +28,8 @@ export interface Outcome {
   readonly lifecycle: "start" | "stop" | undefined;
   readonly edge: TurnEdge | undefined;
   readonly ended: readonly TurnEnd[];
+  /** For the audit record, in the transaction of the events: written before anything reaches the agent. */
+  readonly audits: readonly AuditNote[];
 }
 
 /** A step under way: a private copy of the state, and what has been decided so far. */
@@ -40,10 +42,26 @@ export interface Work {
   lifecycle: "start" | "stop" | undefined;
   edge: TurnEdge | undefined;
   readonly ended: TurnEnd[];
+  readonly audits: AuditNote[];
+  readonly decide: Decide;
 }
 
-export function startWork(state: State, now: number, newId: () => string): Work {
-  return { state, now, newId, events: [], stdin: [], lifecycle: undefined, edge: undefined, ended: [] };
+export function startWork(
+  state: State,
+  { now, newId, decide }: { now: number; newId: () => string; decide: Decide },
+): Work {
+  return {
+    state,
+    now,
+    newId,
+    decide,
+    events: [],
+    stdin: [],
+    lifecycle: undefined,
+    edge: undefined,
+    ended: [],
+    audits: [],
+  };
 }
 
 export function change(work: Work, part: Partial<State>): void {
@@ -92,8 +110,8 @@ export function finishWork(work: Work, reason?: string): Outcome {
     tell(work, "session.state", { state: told, ...(reason !== undefined && { reason }) });
     change(work, { told });
   }
-  const { state, events, stdin, lifecycle, ended } = work;
+  const { state, events, stdin, lifecycle, ended, audits } = work;
   // One turn ended and the next one runs already: its previews need their numbers guarded.
   const edge = work.edge === "end" && state.current !== undefined ? "begin" : work.edge;
-  return { state, events, stdin, lifecycle, edge, ended };
+  return { state, events, stdin, lifecycle, edge, ended, audits };
 }

@@ -85,6 +85,76 @@ export const MIGRATIONS: readonly Migration[] = [
       ) STRICT;
     `,
   },
+  {
+    id: 2,
+    name: "keys for one session, audit record",
+    sql: `
+      ALTER TABLE keys ADD COLUMN session TEXT;
+
+      CREATE TABLE audit (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        at_ms INTEGER NOT NULL,
+        tenant TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        session TEXT,
+        actor TEXT NOT NULL,
+        entry TEXT NOT NULL
+      ) STRICT;
+      CREATE INDEX audit_by_tenant ON audit (tenant, id);
+      CREATE INDEX audit_by_session ON audit (session, id) WHERE session IS NOT NULL;
+
+      CREATE TRIGGER audit_never_changes BEFORE UPDATE ON audit
+        BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
+      CREATE TRIGGER audit_never_shrinks BEFORE DELETE ON audit
+        BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
+      -- INSERT OR REPLACE removes a row without the trigger above.
+      CREATE TRIGGER audit_never_repeats BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)
+        BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
+    `,
+  },
+  {
+    id: 3,
+    name: "policies",
+    sql: `
+      ALTER TABLE tenants ADD COLUMN policy TEXT;
+      ALTER TABLE sessions ADD COLUMN policy TEXT;
+    `,
+  },
+  {
+    id: 4,
+    name: "webhooks and their deliveries",
+    sql: `
+      CREATE TABLE webhooks (
+        id TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        url TEXT NOT NULL,
+        events TEXT NOT NULL,
+        secret TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        disabled_at_ms INTEGER,
+        dropped INTEGER NOT NULL DEFAULT 0
+      ) STRICT;
+
+      CREATE TABLE webhook_deliveries (
+        webhook TEXT NOT NULL,
+        place INTEGER NOT NULL,
+        event_id TEXT NOT NULL,
+        event_type TEXT NOT NULL,
+        session TEXT NOT NULL,
+        request_id TEXT,
+        body TEXT NOT NULL,
+        state TEXT NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        created_at_ms INTEGER NOT NULL,
+        next_at_ms INTEGER NOT NULL,
+        done_at_ms INTEGER,
+        status INTEGER,
+        reason TEXT,
+        PRIMARY KEY (webhook, place)
+      ) STRICT;
+      CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (webhook, place) WHERE state = 'pending';
+    `,
+  },
 ];
 
 /** Brings a database up to the newest schema, one transaction a step. @throws BrokerError data_dir_newer */

@@ -1,11 +1,20 @@
+import { existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { claudeArguments } from "../../src/agents/arguments.ts";
+import { writeOptionFiles } from "../../src/agents/options.ts";
 import { BrokerError } from "../../src/protocol/problems.ts";
+import { makeTempDir } from "../kit/temp-dir.ts";
 import { verifies } from "../kit/verifies.ts";
 
 const ID = "0b0e7c9a-3c1d-4d5e-8f6a-1b2c3d4e5f60";
-const NEW = { kind: "new", cliSessionId: ID } as const;
+const NEW = { kind: "new", cliSessionId: ID, optionsFolder: "/home/s1/.patchbay" } as const;
+const WEB_SERVER = {
+  type: "http",
+  url: "https://mcp.example.org/",
+  headers: { authorization: "Bearer s3cret" },
+} as const;
 
 function refusal(act: () => unknown): BrokerError {
   try {
@@ -32,6 +41,7 @@ test("the command line of a new session", () => {
     "--include-partial-messages",
     `--session-id=${ID}`,
     "--permission-mode=default",
+    "--strict-mcp-config",
   ]);
 });
 
@@ -44,15 +54,70 @@ test("the command line of a resumed session with everything set", () => {
     include_partial_messages: false,
     args: ["--max-turns", "3"],
   } as const;
-  const line = claudeArguments({ ...options, args: [...options.args] }, { kind: "resume", cliSessionId: ID });
+  const line = claudeArguments({ ...options, args: [...options.args] }, { ...NEW, kind: "resume" });
   expect(line.slice(5)).toEqual([
     `--resume=${ID}`,
     "--permission-mode=plan",
     "--model=opus",
     "--system-prompt=--be brief\n",
     "--append-system-prompt=-x",
+    "--strict-mcp-config",
     "--max-turns=3",
   ]);
+});
+
+verifies("SESSION-OPTIONS", "prompts that fit stand in their argument; longer ones are named by a file", () => {
+  const edge = "x".repeat(128 * 1024 - 1 - "--system-prompt=".length);
+  expect(claudeArguments({ system_prompt: edge }, NEW).at(-2)).toBe(`--system-prompt=${edge}`);
+  const long = { system_prompt: `${edge}y`, append_system_prompt: "é".repeat(70_000) };
+  expect(claudeArguments(long, NEW).slice(-3, -1)).toEqual([
+    "--system-prompt-file=/home/s1/.patchbay/system-prompt.txt",
+    "--append-system-prompt-file=/home/s1/.patchbay/append-system-prompt.txt",
+  ]);
+});
+
+verifies(
+  "SESSION-OPTIONS",
+  "MCP servers go by a file of the session's user alone, and nothing of them by the command line",
+  async () => {
+    using folder = makeTempDir();
+    const servers = { files: { command: "files-mcp", env: { TOKEN: "s3cret" } }, web: WEB_SERVER };
+    const options = { mcp_servers: servers, system_prompt: "z".repeat(140_000) };
+    const optionsFolder = await writeOptionFiles(options, folder.path);
+    const line = claudeArguments(options, { ...NEW, optionsFolder });
+    expect(line.slice(-2)).toEqual([`--mcp-config=${join(optionsFolder, "mcp.json")}`, "--strict-mcp-config"]);
+    expect(line.join(" ")).not.toContain("s3cret");
+    expect(JSON.parse(readFileSync(join(optionsFolder, "mcp.json"), "utf8"))).toEqual({ mcpServers: servers });
+    for (const name of ["mcp.json", "system-prompt.txt"]) {
+      expect(statSync(join(optionsFolder, name)).mode & 0o777, name).toBe(0o600);
+    }
+    expect(statSync(optionsFolder).mode & 0o777).toBe(0o700);
+    expect(claudeArguments({ mcp_servers: {} }, NEW).at(-1)).toBe("--strict-mcp-config");
+  },
+);
+
+verifies("SESSION-OPTIONS", "what an agent left in the options' place is neither kept nor followed", async () => {
+  using folder = makeTempDir();
+  const elsewhere = join(folder.path, "elsewhere");
+  const home = join(folder.path, "home");
+  for (const path of [elsewhere, home]) mkdirSync(path);
+  writeFileSync(join(elsewhere, "mcp.json"), "precious");
+  symlinkSync(elsewhere, join(home, ".patchbay"));
+  const written = await writeOptionFiles({ mcp_servers: {} }, home);
+  expect(readFileSync(join(elsewhere, "mcp.json"), "utf8")).toBe("precious");
+  expect(readFileSync(join(written, "mcp.json"), "utf8")).toBe('{"mcpServers":{}}');
+  // Without such options nothing of an earlier start stays.
+  expect(existsSync(await writeOptionFiles({}, home))).toBe(false);
+});
+
+verifies("SESSION-OPTIONS", "attribution is turned off by settings of ours, and only when told", () => {
+  const git = { name: "Ada", email: "ada@example.org" };
+  const settings = (attribution?: boolean): string[] =>
+    claudeArguments({ git: { ...git, ...(attribution !== undefined && { attribution }) } }, NEW).filter((argument) =>
+      argument.startsWith("--settings"),
+    );
+  expect(settings(false)).toEqual(['--settings={"includeCoAuthoredBy":false,"attribution":{"commit":"","pr":""}}']);
+  expect([...settings(true), ...settings()]).toEqual([]);
 });
 
 verifies("AGENT-ARGS", "harmless flags pass in both forms and come out in the one that cannot be misread", () => {
@@ -68,10 +133,9 @@ verifies("AGENT-ARGS", "harmless flags pass in both forms and come out in the on
     "--betas=context-1m",
     `--json-schema=${schema}`,
   ]);
-  expect(checked(["--tools", "", "--disallowedTools", "Bash(git *) Edit", "--strict-mcp-config"])).toEqual([
+  expect(checked(["--tools", "", "--disallowedTools", "Bash(git *) Edit"])).toEqual([
     "--tools=",
     "--disallowedTools=Bash(git *) Edit",
-    "--strict-mcp-config",
   ]);
 });
 
@@ -149,7 +213,7 @@ verifies("AGENT-ARGS", "bypassPermissions, NUL and what no system takes in one a
   const cases = [
     [{ permission_mode: "bypassPermissions" }, "agent.permission_mode"],
     [{ system_prompt: "a\0b" }, "agent.system_prompt"],
-    [{ append_system_prompt: "é".repeat(70_000) }, "agent.append_system_prompt"],
+    [{ append_system_prompt: `${"é".repeat(70_000)}\0` }, "agent.append_system_prompt"],
     [{ args: [`--json-schema={"a":"${"x".repeat(140_000)}"}`] }, "agent.args[0]"],
     [{ args: Array(12).fill(`--disallowedTools=${"x".repeat(60_000)}`) }, "agent.args[8]"],
   ] as const;

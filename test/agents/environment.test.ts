@@ -6,7 +6,7 @@ import { verifies } from "../kit/verifies.ts";
 const OWN = { home: "/data/homes/s1", configDir: "/data/homes/s1/.claude" };
 
 function make(session: Record<string, string> = {}, shared: Record<string, string> = {}): Record<string, string> {
-  return agentEnvironment({ ...OWN, shared, session });
+  return agentEnvironment({ ...OWN, shared, options: { env: session } });
 }
 
 function fieldOf(session: Record<string, string>): unknown {
@@ -77,3 +77,22 @@ verifies("AGENT-ENV", "not even the operator sets for all what is each session's
     expect(() => make({}, { [name]: "x" })).toThrow(expect.objectContaining({ code: "config_invalid" }));
   }
 });
+
+verifies(
+  "SESSION-OPTIONS",
+  "git identity and file checkpointing are variables, and the client's own env has the last word",
+  () => {
+    const git = { name: "Ada Lovelace", email: "ada@example.org" };
+    const shared = { GIT_AUTHOR_NAME: "Everybody", CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING: "false" };
+    const options = { git, file_checkpointing: true, env: { GIT_COMMITTER_NAME: "Build" } };
+    expect(agentEnvironment({ ...OWN, shared, options })).toMatchObject({
+      GIT_AUTHOR_NAME: "Ada Lovelace",
+      GIT_AUTHOR_EMAIL: "ada@example.org",
+      GIT_COMMITTER_NAME: "Build",
+      GIT_COMMITTER_EMAIL: "ada@example.org",
+      CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING: "true",
+    });
+    const plain = agentEnvironment({ ...OWN, shared: {}, options: { file_checkpointing: false } });
+    expect(Object.keys(plain).filter((name) => name.startsWith("GIT_") || name.includes("CHECKPOINTING"))).toEqual([]);
+  },
+);

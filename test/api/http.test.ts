@@ -179,19 +179,45 @@ verifies("NOT-AVAILABLE", "what later versions serve is refused by name, not hal
   const post = (path: string, body: unknown) => server.call("POST", path, { body });
   expectProblem(await post("/v1/sessions", { resume_from: { session_id: id } }), "not_available", "resume_from");
   expectProblem(await post("/v1/sessions", { idle_timeout_s: 60 }), "not_available", "idle_timeout_s");
-  for (const field of ["mcp_servers", "git", "file_checkpointing"]) {
-    expectProblem(await post("/v1/sessions", { agent: { [field]: {} } }), "not_available", `agent.${field}`);
-  }
   expectProblem(await server.call("PATCH", `/v1/sessions/${id}`, { body: { idle_timeout_s: 1 } }), "not_available");
-  expectProblem(await server.call("GET", `/v1/sessions/${id}/transcript?previews=true`), "not_available");
   expectProblem(await post(`/v1/sessions/${id}/fork`, {}), "not_available");
-  expectProblem(await server.call("GET", "/v1/sessions/nobody/transcript"), "not_found");
-  expectProblem(await post("/v1/keys", {}), "not_available", "roles");
-  expectProblem(await post("/v1/tickets", { roles: ["driver"] }), "not_available", "roles");
-  using client = await server.socket();
-  client.send({ type: "subscribe", session_id: id, capabilities: ["hooks"] });
-  expect(await client.next("error")).toMatchObject({ code: "not_available", session_id: id });
+  expectProblem(await post("/v1/sessions/nobody/fork", {}), "not_found");
 });
+
+verifies(
+  "SESSION-OPTIONS",
+  "what cannot be given to an agent is named, and MCP servers are an admin's to give",
+  async () => {
+    await using server = await startServer();
+    const driver = await server.key(["driver"]);
+    const make = (agent: unknown, key: string = server.adminKey) =>
+      server.call("POST", "/v1/sessions", { body: { agent }, key });
+    const git = { name: "Ada", email: "ada@example.org" };
+    expect((await make({ git, file_checkpointing: true }, driver.key)).status).toBe(201);
+    const servers = {
+      a: { command: "a", alwaysLoad: true },
+      b: { type: "sse", url: "https://b.example.org/", headers: { x: "y" } },
+    };
+    expect((await make({ mcp_servers: servers })).status).toBe(201);
+    expectProblem(await make({ mcp_servers: servers }, driver.key), "forbidden");
+    for (const [agent, field] of [
+      [{ git: { name: "Ada" } }, "git.email"],
+      [{ git: { ...git, name: "..." } }, "git.name"],
+      [{ git: { ...git, name: "A\nB" } }, "git.name"],
+      [{ git: { ...git, email: "a <b>" } }, "git.email"],
+      [{ git: { ...git, attribution: "no" } }, "git.attribution"],
+      [{ mcp_servers: { page: { type: "sdk", name: "page" } } }, "mcp_servers.page.type"],
+      [{ mcp_servers: { a: { type: "http", url: "file:///etc/passwd" } } }, "mcp_servers.a.url"],
+      [{ mcp_servers: { a: { type: "http", command: "a" } } }, "mcp_servers.a.url"],
+      [{ mcp_servers: { a: {} } }, "mcp_servers.a.command"],
+      [{ mcp_servers: { a: { command: "a", cwd: "/" } } }, "mcp_servers.a"],
+      [{ mcp_servers: { "a b": { command: "a" } } }, "mcp_servers.a b"],
+      [{ file_checkpointing: "true" }, "file_checkpointing"],
+    ] as const) {
+      expectProblem(await make(agent), "bad_request", `agent.${field}`);
+    }
+  },
+);
 
 test("sessions are listed in pages, filtered, renamed, ended and purged", async () => {
   await using server = await startServer();

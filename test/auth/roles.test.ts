@@ -1,13 +1,15 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { actionOf, may, withinRoles } from "../../src/auth/roles.ts";
+import { actionOfCreation, actionsOf, may, withinRoles } from "../../src/auth/roles.ts";
 import { parseCommand } from "../../src/protocol/commands.schema.ts";
 import type { Command } from "../../src/protocol/commands.ts";
 import { type Action, ROLES, type Role } from "../../src/protocol/roles.ts";
+import type { AgentOptions } from "../../src/protocol/sessions.schema.ts";
+import { verifies } from "../kit/verifies.ts";
 
 const ACTIONS: readonly Action[] = ["read", "answer", "drive", "administer"];
 
-test("contract 3, row by row", () => {
+verifies("ROLES", "contract 3, row by row", () => {
   const table = Object.fromEntries(
     ROLES.map((role) => [role, ACTIONS.filter((action) => may({ roles: [role] }, action))]),
   );
@@ -23,22 +25,31 @@ test("contract 3, row by row", () => {
 
 const command = (event_type: string, payload: unknown): Command => parseCommand({ id: "1", event_type, payload });
 const control = (subtype: string): Command => command("control_request", { request_id: "r", request: { subtype } });
-const answer = (response: unknown): Command =>
-  command("control_response", { response: { subtype: "success", request_id: "r", response } });
 
-test("a control request that nobody listed is an admin's", () => {
-  expect(actionOf(command("query", { text: "x" }))).toBe("drive");
-  expect(actionOf(control("interrupt"))).toBe("drive");
-  expect(actionOf(control("set_model"))).toBe("drive");
-  for (const subtype of ["set_permission_mode", "mcp_set_servers", "claude_authenticate", "constructor", "anything"]) {
-    expect(actionOf(control(subtype))).toBe("administer");
+test("queries and withdrawals are a driver's; a control request that nobody listed is an admin's", () => {
+  expect(actionsOf(command("query", { text: "x" }))).toEqual(["drive"]);
+  expect(actionsOf(command("control_cancel_request", { type: "control_cancel_request", request_id: "r" }))).toEqual([
+    "drive",
+  ]);
+  for (const subtype of ["constructor", "toString", "__proto__", "claude_oauth_callback", "anything", "INTERRUPT"]) {
+    expect({ subtype, actions: actionsOf(control(subtype)) }).toEqual({ subtype, actions: ["administer"] });
   }
 });
 
-test("an answer that changes the rules for later ones is an admin's", () => {
-  expect(actionOf(answer({ behavior: "allow", updatedInput: {} }))).toBe("answer");
-  expect(actionOf(answer({ behavior: "allow", updatedPermissions: [] }))).toBe("answer");
-  expect(actionOf(answer({ behavior: "allow", updatedPermissions: [{ type: "setMode" }] }))).toBe("administer");
+test("options of a new session that widen rights, known to us or not, are an admin's", () => {
+  const of = (agent: AgentOptions): Action => actionOfCreation({ agent });
+  expect(actionOfCreation({})).toBe("drive");
+  expect(of({ model: "m", system_prompt: "s", append_system_prompt: "a", include_partial_messages: false })).toBe(
+    "drive",
+  );
+  for (const mode of ["default", "plan"] as const) expect(of({ permission_mode: mode })).toBe("drive");
+  for (const mode of ["acceptEdits", "bypassPermissions", "dontAsk", "auto"] as const) {
+    expect(of({ permission_mode: mode })).toBe("administer");
+  }
+  expect(of({ args: [] })).toBe("administer");
+  expect(of({ env: {} })).toBe("administer");
+  const invented: AgentOptions & Record<string, unknown> = { model: "m", mcp_servers: {} };
+  expect(of(invented)).toBe("administer");
 });
 
 test("what is within a maker's roles allows nothing that the maker may not do", () => {

@@ -24,6 +24,8 @@ verifies("CONFIG", "every option has a variable and a flag of the same name, and
     "PATCHBAY_SECRETS_KEY",
     "PATCHBAY_ALLOWED_ORIGINS",
     "PATCHBAY_ALLOWED_HOSTS",
+    "PATCHBAY_PUBLIC_URL",
+    "PATCHBAY_WEBHOOK_ALLOWED_HOSTS",
     "PATCHBAY_RUNNER",
     "PATCHBAY_ENGINE",
     "PATCHBAY_LOG_LEVEL",

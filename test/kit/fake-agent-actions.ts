@@ -23,6 +23,8 @@ export interface TurnTools {
   ask(request: Message): Promise<Message>;
   /** Sends a control_request and withdraws it. */
   askAndCancel(request: Message): void;
+  /** How many control_response lines have come on stdin. */
+  answersSeen(): number;
 }
 
 type Action = (tools: TurnTools, words: readonly string[], text: string) => Promise<void> | void;
@@ -94,6 +96,11 @@ const ACTIONS: Readonly<Record<string, Action>> = {
   "!ask": (tools) => answerWith(tools, [permission("touch one")]),
   "!ask2": (tools) => answerWith(tools, [permission("touch one"), permission("touch two")]),
   "!question": (tools) => answerWith(tools, [question()]),
+  "!request": async (tools, _, text) => {
+    const answer = await Promise.race([tools.ask(JSON.parse(text)), aborted(tools.signal)]);
+    await stream(tools, [JSON.stringify([answer])], 0);
+  },
+  "!answers": (tools) => stream(tools, [String(tools.answersSeen())], 0),
   "!cancel": (tools) => {
     tools.askAndCancel(permission("touch one"));
     emitResult(tools.conversation, { result: "withdrawn" });

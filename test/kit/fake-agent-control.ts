@@ -7,6 +7,8 @@ export interface Control {
   take(message: Message): void;
   ask(request: Message): Promise<Message>;
   askAndCancel(request: Message): void;
+  /** How many control_response lines have come on stdin. */
+  answersSeen(): number;
   /** The accept receipt of a user message. */
   noteQueued(uuid: string): void;
   /** A new turn: the signal that an interrupt aborts. */
@@ -26,6 +28,7 @@ interface ControlOptions {
 export function createControl(options: ControlOptions): Control {
   const open = new Map<string, (answer: Message) => void>();
   let turn: AbortController | undefined;
+  let answers = 0;
 
   function answer(requestId: string, fields: Message): void {
     writeLine(JSON.stringify({ type: "control_response", response: { ...fields, request_id: requestId } }));
@@ -74,6 +77,7 @@ export function createControl(options: ControlOptions): Control {
     take(message) {
       if (message["type"] === "control_request") serve(text(message, "request_id"), part(message, "request"));
       if (message["type"] === "control_response") {
+        answers += 1;
         const response = part(message, "response");
         const requestId = text(response, "request_id");
         open.get(requestId)?.(response);
@@ -82,6 +86,7 @@ export function createControl(options: ControlOptions): Control {
     },
     ask: (request) => new Promise((resolve) => open.set(send(request), resolve)),
     askAndCancel: (request) => cancel(send(request)),
+    answersSeen: () => answers,
     noteQueued(uuid) {
       if (uuid !== "") emit(options.conversation, { type: "command_lifecycle", command_uuid: uuid, state: "queued" });
     },

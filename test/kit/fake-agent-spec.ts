@@ -19,6 +19,8 @@
  * | `!stderr TEXT`               | TEXT on stderr                                                                                    |
  * | `!dump`                      | answers with JSON `{env, argv, cwd, pid}`                                                         |
  * | `!ask` `!ask2` `!question`   | one or two can_use_tool at once, or AskUserQuestion; waits; answers with the decisions as JSON     |
+ * | `!request {JSON}`            | this control_request (its `request`); waits; answers with `[response]` as JSON                     |
+ * | `!answers`                   | answers with the number of control_response lines that have come on stdin                         |
  * | `!cancel`                    | a can_use_tool that is withdrawn at once with control_cancel_request                              |
  * | `!background`                | the result; then a turn of its own, whose result has origin.kind `task-notification`              |
  * | `!error`                     | a result of subtype success with is_error                                                         |
@@ -32,7 +34,7 @@
  * with an error), ends the turn on `interrupt`, ignores a repeated user uuid, keeps a transcript under CLAUDE_CONFIG_DIR, refuses a
  * `--session-id` that has one and a `--resume` that has none, and dies of a malformed stdin line.
  */
-import { chmodSync, mkdtempSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { AgentSpec } from "../../src/agents/port.ts";
@@ -65,6 +67,8 @@ export interface FakeBehaviour {
   /** initialize is never answered. */
   readonly silentInitialize?: boolean;
   readonly startDelayMs?: number;
+  /** Keeps a copy of both pipes in its HOME; `crossed` reads it. */
+  readonly recordsPipes?: boolean;
 }
 
 const PROGRAM = fileURLToPath(import.meta.resolve("./fake-agent-start.mjs"));
@@ -93,4 +97,14 @@ export function fakeAgentBinary(folder: string, behaviour: FakeBehaviour = {}): 
   writeFileSync(path, `#!/bin/sh\nexec ${quoted.join(" ")} "$@"\n`);
   chmodSync(path, 0o755);
   return path;
+}
+
+/** What crossed a pipe of a session's agents that record, parsed, oldest first. */
+export function crossed(dataDir: string, sessionId: string, pipe: "stdin" | "stdout"): unknown[] {
+  const path = join(dataDir, "homes", sessionId, `${pipe}.ndjson`);
+  const text = existsSync(path) ? readFileSync(path, "utf8") : "";
+  return text
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line): unknown => JSON.parse(line));
 }

@@ -29,7 +29,8 @@ export async function runUserTurn(message: Message, place: TurnPlace): Promise<v
   if (place.echoes) echo(message, conversation);
   const signal = control.beginTurn();
   try {
-    await runTurn({ conversation, signal, ask: control.ask, askAndCancel: control.askAndCancel }, contentText(message));
+    const { ask, askAndCancel, answersSeen } = control;
+    await runTurn({ conversation, signal, ask, askAndCancel, answersSeen }, contentText(message));
     lifecycle(conversation, uuid, "completed");
   } catch (error) {
     if (!signal.aborted) throw error;

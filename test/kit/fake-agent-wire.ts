@@ -1,4 +1,5 @@
-import { writeSync } from "node:fs";
+import { appendFileSync, writeSync } from "node:fs";
+import { join } from "node:path";
 
 /** A message of the stream-json dialogue, as far as the fake agent looks at it. */
 export type Message = Readonly<Record<string, unknown>>;
@@ -19,8 +20,20 @@ export function text(value: unknown, name: string): string {
   return typeof found === "string" ? found : "";
 }
 
+let recordFolder: string | undefined;
+
+/** From now on everything that crosses stdin and stdout is also in `stdin.ndjson` and `stdout.ndjson` there, before anything is done about it. */
+export function recordPipes(folder: string): void {
+  recordFolder = folder;
+}
+
+function record(pipe: "stdin" | "stdout", bytes: Uint8Array | string): void {
+  if (recordFolder !== undefined) appendFileSync(join(recordFolder, `${pipe}.ndjson`), bytes);
+}
+
 /** Blocks until stdout has taken everything, so that nothing is lost when the process ends right after. */
 export function writeBytes(bytes: Uint8Array): void {
+  record("stdout", bytes);
   for (let offset = 0; offset < bytes.length; ) offset += writeSync(1, bytes, offset);
 }
 
@@ -33,6 +46,7 @@ export function readStdin(onLine: (message: Message) => void, onEnd: () => void)
   let held = "";
   process.stdin.setEncoding("utf8");
   process.stdin.on("data", (chunk: string) => {
+    record("stdin", chunk);
     const lines = (held + chunk).split("\n");
     held = lines.pop() ?? "";
     for (const line of lines) {

@@ -6,7 +6,7 @@ import { basename, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { createHistory } from "./fake-agent-history.ts";
 import type { FakeBehaviour } from "./fake-agent-spec.ts";
-import { type Message, part, readStdin, text } from "./fake-agent-wire.ts";
+import { type Message, part, readStdin, recordPipes, text } from "./fake-agent-wire.ts";
 
 const flags = process.argv.slice(2);
 const flag = (name: string): string | undefined =>
@@ -18,6 +18,7 @@ async function main(): Promise<void> {
     process.stdout.write("9.9.9 (Fake Agent)\n");
     return;
   }
+  if (behaviour.recordsPipes === true) recordPipes(process.env.HOME ?? ".");
   if (behaviour.stderr !== undefined) writeSync(2, behaviour.stderr);
   if (behaviour.exitCode !== undefined) process.exit(behaviour.exitCode);
   if (behaviour.startDelayMs !== undefined) await delay(behaviour.startDelayMs);

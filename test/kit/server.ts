@@ -81,7 +81,11 @@ export async function startServer({ options, tuning, behaviour }: ServerOptions 
   const quick = { eofMs: 500, termMs: 500 };
   const broker = await createBroker(
     { ...given, ...options },
-    { sessions: { stopPatience: quick, closePatience: quick, ...tuning?.sessions }, api: tuning?.api ?? {} },
+    {
+      sessions: { stopPatience: quick, closePatience: quick, ...tuning?.sessions },
+      api: tuning?.api ?? {},
+      webhooks: tuning?.webhooks ?? {},
+    },
   );
   const { url } = broker;
   const call: TestServer["call"] = (method, path, one) => callServer(url, method, path, one);

@@ -10,10 +10,16 @@ import { BrokerError, type ProblemCode } from "../../src/protocol/problems.ts";
 import type { NewSession } from "../../src/protocol/sessions.schema.ts";
 import { createClaudeHosting } from "../../src/sessions/claude-hosting.ts";
 import { createSessions, type SessionsOptions } from "../../src/sessions/manager.ts";
-import type { Session, Sessions } from "../../src/sessions/port.ts";
+import { ASK_PEOPLE, type AuditNote, type Decide, type Session, type Sessions } from "../../src/sessions/port.ts";
 import { openStore, type SqliteStore } from "../../src/store/sqlite.ts";
 import { type FakeBehaviour, fakeAgentBinary } from "./fake-agent-spec.ts";
 import { makeTempDir } from "./temp-dir.ts";
+
+/** What broker.ts would fill in: policies, and the audit record. */
+export interface HostPorts {
+  readonly decide?: Decide;
+  readonly notes?: AuditNote[];
+}
 
 /** Sessions on a real store with the fake agent, without a network. */
 export interface SessionHost extends AsyncDisposable {
@@ -27,7 +33,7 @@ export interface SessionHost extends AsyncDisposable {
   reopen(behaviour?: FakeBehaviour): Promise<SessionHost>;
 }
 
-export const ACTOR = { id: "key-a" };
+export const ACTOR = { id: "key-a", roles: ["operator"] as const };
 const QUICK: Partial<SessionsOptions> = {
   stopPatience: { eofMs: 500, termMs: 500 },
   closePatience: { eofMs: 300, termMs: 300 },
@@ -37,6 +43,7 @@ async function openAt(
   dataDir: string,
   behaviour: FakeBehaviour,
   options: Partial<SessionsOptions>,
+  ports: HostPorts,
   done: () => void,
 ): Promise<SessionHost> {
   const store = await openStore({ dataDir });
@@ -60,6 +67,11 @@ async function openAt(
     workspaceRoot,
     report,
     options: { ...QUICK, ...options },
+    ...(ports.decide && { decideFor: () => ports.decide ?? ASK_PEOPLE }),
+    audit: (_session, note) => {
+      ports.notes?.push(note);
+      return { sql: "UPDATE sessions SET state = state WHERE id = ?", params: [""] };
+    },
   });
   const close = async (): Promise<void> => {
     await sessions.close();
@@ -78,7 +90,7 @@ async function openAt(
     },
     async reopen(next = behaviour) {
       await close();
-      return openAt(dataDir, next, options, done);
+      return openAt(dataDir, next, options, ports, done);
     },
     async [Symbol.asyncDispose]() {
       await close();
@@ -90,9 +102,10 @@ async function openAt(
 export function openSessionHost(
   behaviour: FakeBehaviour = {},
   options: Partial<SessionsOptions> = {},
+  ports: HostPorts = {},
 ): Promise<SessionHost> {
   const folder = makeTempDir();
-  return openAt(folder.path, behaviour, options, () => folder[Symbol.dispose]());
+  return openAt(folder.path, behaviour, options, ports, () => folder[Symbol.dispose]());
 }
 
 /** Everything that a reader of a session sees, from the first byte on. */

@@ -28,6 +28,8 @@ export interface WsClient extends Disposable {
     payload: unknown;
     delivery?: string;
   }): Promise<Frame<"ack"> | Frame<"error">>;
+  /** The ack or error of a command that was sent as a frame. */
+  answerTo(commandId: string): Promise<Frame<"ack"> | Frame<"error">>;
   /** Events of a session so far, in order. */
   events(sessionId?: string): EventFrame[];
   /** How it was closed. */
@@ -149,20 +151,24 @@ export async function connect(url: string, options: ConnectOptions = {}): Promis
     return frame;
   };
   const sendText = (text: string | Uint8Array, binary = false): void => socket.send(text, { binary });
+  const answerTo: WsClient["answerTo"] = async (commandId) => {
+    const { frame: answer } = await mailbox.take(
+      (one) => (one.frame.type === "ack" || one.frame.type === "error") && one.frame.id === commandId,
+      `answer to ${commandId}`,
+    );
+    if (answer.type !== "ack" && answer.type !== "error") throw new Error("not an answer");
+    return answer;
+  };
   return {
     socket,
     received: mailbox.received,
     send: (frame) => sendText(JSON.stringify(frame)),
     sendText,
     next,
-    async command(frame) {
+    answerTo,
+    command(frame) {
       sendText(JSON.stringify({ type: "command", ...frame }));
-      const { frame: answer } = await mailbox.take(
-        (one) => (one.frame.type === "ack" || one.frame.type === "error") && one.frame.id === frame.id,
-        `answer to ${frame.id}`,
-      );
-      if (answer.type !== "ack" && answer.type !== "error") throw new Error("not an answer");
-      return answer;
+      return answerTo(frame.id);
     },
     events: (sessionId) =>
       mailbox.received

@@ -79,6 +79,7 @@ verifies(
     await session.command(control("interrupt"), ACTOR);
     expect(await asking.ended).toMatchObject({ outcome: "completed", reason: "interrupted" });
     expect(await queued.ended).toMatchObject({ outcome: "completed", reason: "end_turn" });
+    expect(watched.of("turn.still_queued")[0]?.payload).toEqual({ turn_ids: [queued.turn_id] });
     await watched.first((event) => event.event_type === "turn.completed" && event.turn_id === queued.turn_id);
     const kinds = watched.events.filter((event) => event.turn_id === asking.turn_id).map((event) => event.event_type);
     expect(kinds.indexOf("request.resolved")).toBeLessThan(kinds.indexOf("turn.completed"));

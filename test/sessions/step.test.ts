@@ -1,7 +1,9 @@
 import fc from "fast-check";
 import { expect } from "vitest";
-import type { JsonObject } from "../../src/protocol/json.ts";
+import { isJsonObject, type JsonObject } from "../../src/protocol/json.ts";
+import type { Verdict } from "../../src/protocol/policy.ts";
 import { BrokerError } from "../../src/protocol/problems.ts";
+import { ASK_PEOPLE, type Decide } from "../../src/sessions/port.ts";
 import { newState, type State } from "../../src/sessions/state.ts";
 import { type Signal, step } from "../../src/sessions/step.ts";
 import { createJudge } from "../kit/session-judge.ts";
@@ -41,6 +43,12 @@ const KINDS = [
   "control-answer",
   "noise",
   "dropped",
+  "register",
+  "unregister",
+  "owner-due",
+  "request-due",
+  "control-due",
+  "ask-served",
   "exit-clean",
   "exit-crash",
   "recovered",
@@ -66,7 +74,7 @@ function createHistory() {
   const command = (event_type: string, payload: JsonObject, extra: JsonObject = {}): Signal =>
     ({
       type: "command",
-      actorId: "key-1",
+      actor: { id: "key-1", roles: ["operator"] },
       command: { id: newId(), event_type, payload, ...extra },
     }) as unknown as Signal;
   const control = (request: JsonObject) =>
@@ -125,6 +133,20 @@ function createHistory() {
         return alive || state.phase.name === "starting" ? exited(0) : undefined;
       case "exit-crash":
         return alive || state.phase.name === "starting" ? exited(1) : undefined;
+      case "register": {
+        const registration = { hooks: { Stop: [{ hookCallbackIds: ["h"] }] }, mcp_servers: [`s${pick % 2}`] };
+        return { type: "register", owner: `o${pick % 3}`, connectionId: `c${pick}`, registration };
+      }
+      case "unregister":
+        return { type: "unregister", connectionId: at(state.owners, pick)?.connectionId ?? "none" };
+      case "owner-due": {
+        const owner = at(state.owners, pick);
+        return { type: "owner_due", owner: owner?.id ?? "none", awaySinceMs: owner?.awaySinceMs };
+      }
+      case "request-due":
+        return { type: "request_due", requestId: at(state.requests, pick)?.request_id ?? "none" };
+      case "control-due":
+        return { type: "control_due", requestId: at(state.pending, pick)?.requestId ?? "none" };
       case "recovered":
         return { type: "recovered", jumped: pick % 2 === 0 };
       case "end":
@@ -150,9 +172,15 @@ function createHistory() {
       case "assistant":
         return line({ type: "assistant", message: { content: [] } });
       case "ask":
-        return ask({ subtype: "can_use_tool", tool_name: "Bash", input: { command: "touch x" } });
+        return ask({ subtype: "can_use_tool", tool_name: "Bash", input: { command: "touch x", n: pick } });
       case "ask-hook":
         return ask({ subtype: "hook_callback", callback_id: "1" });
+      case "ask-served":
+        return ask({
+          subtype: pick % 2 === 0 ? "hook_callback" : "mcp_message",
+          callback_id: `o${pick % 3}:h`,
+          server_name: `s${pick % 2}`,
+        });
       case "cancel":
         return line({ type: "control_cancel_request", request_id: at(asked, pick) ?? "none" });
       case "result":
@@ -204,6 +232,18 @@ function deepFreeze<T>(value: T): T {
   return value;
 }
 
+/** By the tool's input alone, so that it is as pure as a real one: some are allowed, denied, need two, or expire. */
+const VERDICTS: readonly Verdict[] = [
+  { effect: "ask", decided_by: "policy:default", approvers: 1 },
+  { effect: "ask", decided_by: "policy:default", approvers: 2 },
+  { effect: "ask", decided_by: "policy:default", approvers: 1, expire: { after_ms: 0, effect: "deny" } },
+  { effect: "allow", decided_by: "policy:tenant/a", approvers: 1 },
+  { effect: "deny", decided_by: "policy:tenant/d", approvers: 1 },
+];
+const randomPolicy: Decide = ({ request }) =>
+  VERDICTS[(isJsonObject(request.input) ? Number(request.input.n) : 0) % VERDICTS.length] ??
+  ASK_PEOPLE({ kind: "other", request, mode: null, version: null });
+
 const happenings = fc.array(fc.record({ kind: fc.constantFrom(...KINDS), pick: fc.nat(100) }), {
   maxLength: 60,
   size: "max",
@@ -221,7 +261,7 @@ verifies(
         const play = (signal: Signal | undefined) => {
           if (signal === undefined) return;
           try {
-            const out = step(deepFreeze(state), signal, { now: 1, newId: history.newId });
+            const out = step(deepFreeze(state), signal, { now: 1, newId: history.newId, decide: randomPolicy });
             judge.outcome(out);
             state = out.state;
           } catch (error) {

@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import { parseCommand } from "../../src/protocol/commands.schema.ts";
 import { isJsonObject, type JsonObject } from "../../src/protocol/json.ts";
 import { BrokerError } from "../../src/protocol/problems.ts";
+import { ASK_PEOPLE } from "../../src/sessions/port.ts";
 import { newState, type State } from "../../src/sessions/state.ts";
 import { type Signal, step } from "../../src/sessions/step.ts";
 import type { Draft } from "../../src/sessions/work.ts";
@@ -17,7 +18,11 @@ const EVENT_TYPES: Readonly<Record<string, string>> = { user: "query" };
 function commandOf(msg: JsonObject, id: string): Signal {
   const event_type = EVENT_TYPES[String(msg.type)] ?? String(msg.type);
   const delivery = event_type === "query" ? { delivery: "at_once" } : {};
-  return { type: "command", actorId: "key-1", command: parseCommand({ id, event_type, payload: msg, ...delivery }) };
+  return {
+    type: "command",
+    actor: { id: "key-1", roles: ["operator"] },
+    command: parseCommand({ id, event_type, payload: msg, ...delivery }),
+  };
 }
 
 /** Plays one recorded dialogue through the step, as if the agent were live from the start. */
@@ -30,7 +35,7 @@ function play(file: string): { events: Draft[]; state: State } {
   const uuids = new Set<unknown>();
   const run = (make: () => Signal): void => {
     try {
-      const out = step(state, make(), { now: 1, newId });
+      const out = step(state, make(), { now: 1, newId, decide: ASK_PEOPLE });
       judge.outcome(out);
       events.push(...out.events);
       state = out.state;

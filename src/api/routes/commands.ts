@@ -2,13 +2,20 @@ import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../protocol/problems.ts";
 import { type NewTurn, parseNewTurn } from "../../protocol/sessions.schema.ts";
 import type { TurnEnd } from "../../sessions/port.ts";
+import { actorOf } from "../actor.ts";
 import { type Call, type Route, sessionOf } from "../context.ts";
 import { readCommand, submit } from "../submit.ts";
 
 async function command(call: Call): Promise<unknown> {
   const { context, principal, request, reply } = call;
   const session = await sessionOf(call);
-  const accepted = await submit(context, { session, principal, body: request.body, bytes: request.bodyBytes });
+  const accepted = await submit(context, {
+    session,
+    principal,
+    actor: actorOf(call),
+    body: request.body,
+    bytes: request.bodyBytes,
+  });
   return reply.code(202).send(accepted);
 }
 
@@ -39,9 +46,9 @@ async function turn(call: Call): Promise<unknown> {
   const session = await sessionOf(call);
   const input = parseNewTurn(request.body);
   const body = { id: input.id ?? randomUUID(), event_type: "query", payload: payloadOf(input) };
-  const query = readCommand(context, { principal, body, bytes: request.bodyBytes });
+  const query = readCommand(context, { session, principal, body, bytes: request.bodyBytes });
   if (query.event_type !== "query") throw new BrokerError("internal", "A turn is a query.");
-  const started = await session.turn(query, { id: principal.id });
+  const started = await session.turn(query, actorOf(call));
   context.metrics.command("query", started.duplicate ? "duplicate" : "accepted");
   const waitMs = (input.wait_s ?? 0) * 1000;
   const end = waitMs > 0 ? await endWithin(started.ended, waitMs, call) : undefined;

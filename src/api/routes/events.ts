@@ -50,7 +50,7 @@ async function serve(call: Call, session: Session, stream: EventStream, after: S
 }
 
 /** What the gate has set: a hijacked reply does not send it by itself. */
-const headersOf = ({ reply }: Call): Record<string, string> =>
+export const headersOf = ({ reply }: Call): Record<string, string> =>
   Object.fromEntries(Object.entries(reply.getHeaders()).map(([name, value]) => [name, String(value)]));
 
 async function stream(call: Call): Promise<unknown> {

@@ -8,6 +8,5 @@ async function refuse(call: Call): Promise<never> {
 }
 
 export const LATER_ROUTES: readonly Route[] = [
-  { method: "GET", url: "/v1/sessions/:id/transcript", access: "read", handle: refuse },
   { method: "POST", url: "/v1/sessions/:id/fork", access: "drive", handle: refuse },
 ];

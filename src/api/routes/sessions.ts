@@ -3,6 +3,7 @@ import { ID_LIMIT_CHARS } from "../../protocol/limits.ts";
 import { BrokerError } from "../../protocol/problems.ts";
 import { parseNewSession, parseSessionPatch } from "../../protocol/sessions.schema.ts";
 import type { SessionFilter } from "../../sessions/port.ts";
+import { actorOf } from "../actor.ts";
 import { type Call, type Route, refuseNarrowed, scopeOf, sessionOf } from "../context.ts";
 
 function idempotencyKeyOf({ request }: Call): string | undefined {
@@ -18,12 +19,11 @@ async function create(call: Call): Promise<unknown> {
   const { context, principal, request, reply } = call;
   refuseNarrowed(principal);
   const input = parseNewSession(request.body);
-  // contract 3: arguments and variables of the agent widen rights.
-  if (input.agent?.args !== undefined || input.agent?.env !== undefined) context.auth.allow(principal, "administer");
+  context.auth.allow(principal, context.auth.actionOfCreation(input));
   const idempotencyKey = idempotencyKeyOf(call);
   const view = await context.sessions.create(input, {
     tenant: principal.tenant,
-    actor: { id: principal.id },
+    actor: actorOf(call),
     ...(idempotencyKey !== undefined && { idempotencyKey }),
   });
   return reply.code(201).header("location", `/v1/sessions/${view.id}`).send(view);
@@ -49,10 +49,22 @@ async function list(call: Call): Promise<unknown> {
   return { sessions: session === undefined ? [] : [session.view()] };
 }
 
+/** On record before it is done: a session that is purged leaves nothing else behind. */
 async function remove(call: Call): Promise<unknown> {
+  const { auth } = call.context;
   const { purge } = parseDeletionQuery(call.request.query);
-  if (purge) call.context.auth.allow(call.principal, "administer");
+  if (purge) auth.allow(call.principal, "administer");
   const session = await sessionOf(call);
+  const { id, tenant } = session;
+  const subtype = purge ? "purge" : "end";
+  await auth.record({
+    kind: "session",
+    tenant,
+    session_id: id,
+    actor: actorOf(call),
+    subtype,
+    outcome: "accepted",
+  });
   await session.end();
   if (!purge) return session.view();
   await call.context.sessions.purge(session.id);

@@ -1,6 +1,7 @@
 import type { FastifyRequest } from "fastify";
 import { nanoid } from "nanoid";
 import type { WebSocket } from "ws";
+import { actorOf } from "../../auth/audit.ts";
 import type { Principal } from "../../auth/port.ts";
 import { parseClientFrame } from "../../protocol/frames.schema.ts";
 import { SUBPROTOCOL } from "../../protocol/frames.ts";
@@ -66,7 +67,11 @@ export function acceptSocket(ws: WebSocket, request: FastifyRequest, context: Ap
   const { config, live } = context;
   const { heartbeatMs, slowReaderMs, inFlightBytes } = config;
   const link = openLink(ws, request.raw.socket, { ...LINK_DEFAULTS, heartbeatMs, slowReaderMs, inFlightBytes });
-  const subscriptions = createSubscriptions(context, link);
+  const connectionId = nanoid();
+  const subscriptions = createSubscriptions(context, link, (principal) => ({
+    ...actorOf(principal, { address: addressOf(request), via: "ws" }),
+    connection_id: connectionId,
+  }));
   const late = new BrokerError("auth_timeout", "No auth frame arrived in time. Connect again.");
   let phase: Phase = {
     name: "unauthenticated",
@@ -76,12 +81,13 @@ export function acceptSocket(ws: WebSocket, request: FastifyRequest, context: Ap
 
   const open = async (principal: Principal): Promise<void> => {
     if (phase.name === "unauthenticated") clearTimeout(phase.timer);
-    phase = { name: "open", principal, frames: createFrames(context, link, principal, subscriptions) };
+    const actor = actorOf(principal, { address: addressOf(request), connection_id: connectionId, via: "ws" });
+    phase = { name: "open", principal, frames: createFrames(context, link, principal, actor, subscriptions) };
     release();
     link.send({
       type: "welcome",
       protocol: SUBPROTOCOL,
-      connection_id: nanoid(),
+      connection_id: connectionId,
       principal: { id: principal.id, tenant: principal.tenant, roles: principal.roles },
       heartbeat_ms: heartbeatMs,
     });

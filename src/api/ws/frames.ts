@@ -3,6 +3,7 @@ import { parseClientFrame } from "../../protocol/frames.schema.ts";
 import type { ClientFrame, CommandFrame } from "../../protocol/frames.ts";
 import { isJsonObject, stringField } from "../../protocol/json.ts";
 import { BrokerError, problemBody } from "../../protocol/problems.ts";
+import type { Actor } from "../../sessions/port.ts";
 import type { Link } from "../../transport/websocket.ts";
 import { type ApiContext, findSession } from "../context.ts";
 import { submit } from "../submit.ts";
@@ -44,6 +45,7 @@ export function createFrames(
   context: ApiContext,
   link: Link,
   principal: Principal,
+  actor: Actor,
   subscriptions: Subscriptions,
 ): Frames {
   const inFlight = new Set<Promise<void>>();
@@ -54,7 +56,13 @@ export function createFrames(
   async function command(frame: CommandFrame, { text, bytes }: Inbound): Promise<void> {
     const session = await findSession(context, principal, frame.session_id);
     const { type: _type, session_id, ...body } = frame;
-    const answer = submit(context, { session, principal, body, bytes }).then(
+    const answer = submit(context, {
+      session,
+      principal,
+      actor: { ...actor, capabilities: subscriptions.capabilities(session.id) },
+      body,
+      bytes,
+    }).then(
       (accepted) => link.send({ type: "ack", id: frame.id, ...accepted }),
       (error: unknown) => refuseFrame(context, link, error, text),
     );
