@@ -173,7 +173,9 @@ forEachVersion(script, (e2e, version) => {
           .turnsOf(watched)
           .at(-1)
           ?.conversation.userTexts.map((text) => text.trim()) ?? [];
-      expect([known[0], known.at(-1)]).toEqual(["say after", "say again"]);
+      expect(known.at(-1)).toBe("say again");
+      // 2.1.197 writes its transcript late: a SIGKILL right after an answer may take the whole exchange with it.
+      if (e2e().version !== "2.1.197") expect(known[0]).toBe("say after");
       expect(known).not.toContain("say before");
       expect(watched.all("agent.started").at(-1)?.payload).toMatchObject({
         resumed: true,
