@@ -31,7 +31,9 @@ COPY package.json LICENSE PROTOCOL.md openapi.yaml ./
 ENV NODE_ENV=production \
     PATCHBAY_HOST=0.0.0.0 \
     PATCHBAY_PORT=4400 \
-    PATCHBAY_DATA_DIR=/var/lib/patchbay
+    PATCHBAY_DATA_DIR=/var/lib/patchbay \
+    PATCHBAY_RUNNER=inline
+# inline: whatever ends the container ends a runner in it, too; so the server stops its agents in order itself.
 USER 10001:10001
 VOLUME /var/lib/patchbay
 EXPOSE 4400

@@ -8,6 +8,7 @@ if (dataDir === undefined || claudeBin === undefined || adminKey === undefined) 
 }
 
 const broker = await createBroker({
+  runner: "inline",
   host: "127.0.0.1",
   port: 0,
   dataDir,

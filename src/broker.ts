@@ -1,22 +1,24 @@
 import { realpathSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
-import { resolveClaude } from "./agents/claude-binary.ts";
-import { processLauncher } from "./agents/process.ts";
 import { answerLinks } from "./api/answer-link.ts";
-import type { ApiOptions, Readiness, ReadinessCheck } from "./api/config.ts";
+import type { ApiOptions } from "./api/config.ts";
 import { createApi } from "./api/server.ts";
 import { auditWrite } from "./auth/audit.ts";
 import { createAuth } from "./auth/auth.ts";
 import { decide } from "./auth/policy/decide.ts";
 import { createPolicies, type Policies } from "./auth/policy/policies.ts";
 import { questionOf } from "./auth/policy/question.ts";
+import { listen } from "./listen.ts";
 import { createLogs } from "./log/logs.ts";
+import { openRunner } from "./open-runner.ts";
 import { type BrokerOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
 import { BrokerError } from "./protocol/problems.ts";
+import { rememberBinary, rememberReadiness } from "./readiness.ts";
 import { createClaudeHosting } from "./sessions/claude-hosting.ts";
 import { createSessions, type SessionsOptions } from "./sessions/manager.ts";
 import type { Decide } from "./sessions/port.ts";
+import { createRetention, scheduleRetention } from "./sessions/retention.ts";
 import { makeDirectories } from "./store/make-directories.ts";
 import type { Store } from "./store/port.ts";
 import { openStore } from "./store/sqlite.ts";
@@ -24,11 +26,7 @@ import { VERSION } from "./version.ts";
 import type { WebhookOptions } from "./webhooks/options.ts";
 import { createWebhooks } from "./webhooks/webhooks.ts";
 
-/** Connections that may wait to be accepted: Fastify's own 511 makes a storm of reconnects ten times slower (design 8). */
-const LISTEN_BACKLOG = 4096;
-
-/** An answer of /readyz is good for this long: probes come from anybody, and each one touches the disk. */
-const READINESS_MS = 1000;
+const RETENTION_EVERY_MS = 10 * 60 * 1000;
 
 /** A server that listens. */
 export interface Broker {
@@ -40,8 +38,11 @@ export interface Broker {
   readonly firstKey: string | undefined;
   /** A URL for a person to click: the console, with a ticket of 15 minutes. */
   consoleUrl(): Promise<string>;
-  /** Drains: sockets get the come-back code, agents are stopped, logs flushed, files let go. */
-  close(): Promise<void>;
+  /**
+   * Drains: sockets get the come-back code, logs are flushed, files let go. Agents of a runner that outlives the server go on, for the next
+   * server to join, unless `stopAgents`; others are stopped. Says how many go on.
+   */
+  close(options?: { readonly stopAgents?: boolean }): Promise<{ readonly agentsLeft: number }>;
 }
 
 /** Settings that only code can give: for tests and embedding. */
@@ -49,6 +50,8 @@ export interface BrokerTuning {
   readonly sessions?: Partial<SessionsOptions>;
   readonly api?: Partial<ApiOptions>;
   readonly webhooks?: Partial<WebhookOptions>;
+  /** How often logs are looked through for events that need not be kept. Default 10 minutes. */
+  readonly retentionEveryMs?: number;
 }
 
 /**
@@ -78,11 +81,14 @@ async function compose(
   const { dataDir, workspaceRoot } = options;
   const auth = await createAuth({ store, ...(options.adminKey !== undefined && { adminKey: options.adminKey }) });
   const binary = rememberBinary(options.claudeBin);
+  const { runner, agentsStay } = await openRunner(options, store, binary, (error) => {
+    logger.fatal({ err: error }, "runner.lost");
+  });
   const hosting = createClaudeHosting({
-    launcher: processLauncher,
+    runner,
+    store,
+    agentsStay,
     binary,
-    dataDir,
-    workspaceRoot,
     sharedEnv: options.agentEnv,
     lineLimitBytes: options.agentLineLimitBytes,
   });
@@ -104,18 +110,32 @@ async function compose(
     workspaceRoot,
     report,
     decideFor: (session) => decideFor(policies, realpathSync(workspaceRoot), session),
+    inherited: policies.loadSession,
     purged: policies.forgetSession,
     audit: (session, note, nowMs) => auditWrite({ ...note, tenant: session.tenant, session_id: session.id }, nowMs),
     outbox: webhooks.outbox,
-    ...(tuning.sessions && { options: tuning.sessions }),
+    options: {
+      idleTimeoutMs: options.idleTimeoutS * 1000,
+      stallMs: options.stallS * 1000,
+      liveAgents: options.liveAgents,
+      liveAgentsPerTenant: options.liveAgentsPerTenant,
+      startingAgents: options.startingAgents,
+      ...tuning.sessions,
+    },
   });
+  const settings = { maxAgeMs: options.retentionDays * DAY_MS, maxBytesPerTenant: options.retentionBytesPerTenant };
+  const retention = scheduleRetention(
+    createRetention({ store, logs, settings, now: Date.now }),
+    tuning.retentionEveryMs ?? RETENTION_EVERY_MS,
+    (error) => logger.error({ err: error }, "retention.failed"),
+  );
   const tls =
     options.tlsCert === undefined || options.tlsKey === undefined
       ? undefined
       : { cert: options.tlsCert, key: options.tlsKey };
   const config: ApiOptions = {
     version: VERSION,
-    ready: rememberFor(READINESS_MS, () => readiness(store, binary)),
+    ready: rememberReadiness(store, binary),
     tls,
     allowedOrigins: options.allowedOrigins,
     allowedHosts: [
@@ -128,11 +148,15 @@ async function compose(
     ...tuning.api,
   };
   const app = await createApi({ auth, sessions, policies, webhooks, config, logger });
-  const close = async (): Promise<void> => {
+  const close: Broker["close"] = async (how = {}) => {
     await app.close();
-    await sessions.close();
+    await retention.stop();
+    await sessions.close(how);
+    const agentsLeft = agentsStay && how.stopAgents !== true ? runner.runs().length : 0;
+    await runner.close();
     await webhooks.close();
     await store.close();
+    return { agentsLeft };
   };
   const url = await listen(app, options).catch(async (error: unknown) => {
     await close();
@@ -150,6 +174,8 @@ async function compose(
     close,
   };
 }
+
+const DAY_MS = 24 * 60 * 60 * 1000;
 
 function makeWorkspaceRoot(path: string): void {
   try {
@@ -170,76 +196,4 @@ function decideFor(
   const folder = join(root, tenant, cwd);
   return (question) =>
     decide({ tenant: policies.forTenant(tenant), session: policies.forSession(id) }, questionOf(question, folder));
-}
-
-type Listening = Awaited<ReturnType<typeof createApi>>;
-
-async function listen(app: Listening, { host, port, tlsCert }: ResolvedOptions): Promise<string> {
-  try {
-    await app.listen({ host, port, backlog: LISTEN_BACKLOG });
-  } catch (cause) {
-    throw listenProblem(cause, host, port);
-  }
-  const address = app.server.address();
-  const bound = typeof address === "object" && address !== null ? address.port : port;
-  const shown = host === "0.0.0.0" || host === "::" ? "127.0.0.1" : host;
-  return `${tlsCert === undefined ? "http" : "https"}://${shown.includes(":") ? `[${shown}]` : shown}:${bound}`;
-}
-
-function listenProblem(cause: unknown, host: string, port: number): unknown {
-  const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
-  const details = { host, port };
-  if (code === "EADDRINUSE") {
-    return new BrokerError(
-      "port_in_use",
-      `${host}:${port} is in use. Stop what holds it, or choose another PATCHBAY_PORT (0 = any free one).`,
-      { cause, details },
-    );
-  }
-  if (code === "EACCES" || code === "EADDRNOTAVAIL" || code === "ENOTFOUND") {
-    return new BrokerError(
-      "config_invalid",
-      `Cannot listen on ${host}:${port} (${code}). Correct PATCHBAY_HOST and PATCHBAY_PORT.`,
-      { cause, details },
-    );
-  }
-  return cause;
-}
-
-/** Asked for at each agent's start; found once, and looked for again only after a failure. */
-function rememberBinary(configured: string | undefined): () => Promise<{ command: string; version: string }> {
-  let found: Promise<{ command: string; version: string }> | undefined;
-  return () => {
-    found ??= resolveClaude({ configured }).catch((error: unknown) => {
-      found = undefined;
-      throw error;
-    });
-    return found;
-  };
-}
-
-function rememberFor<T>(ms: number, ask: () => Promise<T>): () => Promise<T> {
-  let last: { readonly at: number; readonly answer: Promise<T> } | undefined;
-  return () => {
-    if (last === undefined || performance.now() - last.at > ms) last = { at: performance.now(), answer: ask() };
-    return last.answer;
-  };
-}
-
-async function readiness(store: Store, binary: () => Promise<unknown>): Promise<Readiness> {
-  const check = async (work: Promise<unknown>, message: string): Promise<ReadinessCheck> => {
-    try {
-      await work;
-      return { ok: true };
-    } catch {
-      return { ok: false, message };
-    }
-  };
-  const now = Date.now();
-  const touch = { sql: "INSERT OR REPLACE INTO meta (key, value) VALUES ('ready', ?)", params: [String(now)] };
-  const checks = {
-    store: await check(store.write([touch]), "The data directory cannot be written; see the server's log."),
-    agent: await check(binary(), "The claude CLI was not found; run `patchbay doctor`."),
-  };
-  return { ok: Object.values(checks).every(({ ok }) => ok), checks };
 }

@@ -7,6 +7,7 @@ import { failureLine } from "./cli/failure.ts";
 import { keysCommand } from "./cli/keys.ts";
 import { openCommand } from "./cli/open.ts";
 import { runCommand } from "./cli/run.ts";
+import { runnerCommand } from "./cli/runner.ts";
 import { serveCommand } from "./cli/serve.ts";
 import { sessionsCommand } from "./cli/sessions.ts";
 import { VERSION } from "./version.ts";
@@ -26,6 +27,7 @@ for (const command of [
   sessionsCommand(),
   keysCommand(),
   openCommand(),
+  runnerCommand(),
   doctorCommand(),
 ]) {
   program.addCommand(command);

@@ -35,7 +35,7 @@ export interface BrokerOptions {
   readonly publicUrl: string | undefined;
   /** Host names or addresses that webhooks may call though they are private or have no TLS. */
   readonly webhookAllowedHosts: readonly string[];
-  /** Who owns agent processes. Until runners exist, `auto` is `inline`: this process. */
+  /** Who owns agent processes: a program of its own that outlives the server (started or joined), or this process. */
   readonly runner: "auto" | "inline";
   readonly engine: "sqlite";
   readonly logLevel: (typeof LOG_LEVELS)[number];
@@ -46,6 +46,18 @@ export interface BrokerOptions {
   readonly inboundLimitBytes: number;
   /** How often each side of a socket pings; two silent periods end it. */
   readonly heartbeatMs: number;
+  /** How long an idle agent is kept, in seconds, where its session says nothing else; 0 = for ever. */
+  readonly idleTimeoutS: number;
+  /** How many agents may live at once, in all and of one tenant; and how many may be starting. */
+  readonly liveAgents: number;
+  readonly liveAgentsPerTenant: number;
+  readonly startingAgents: number;
+  /** How long a running turn may be silent, in seconds, before it is said to be stalled. */
+  readonly stallS: number;
+  /** Events older than this are removed from logs; 0 = none are. */
+  readonly retentionDays: number;
+  /** How much the events of a tenant's logs may take before its oldest are removed; 0 = no bound. */
+  readonly retentionBytesPerTenant: number;
 }
 
 export const BROKER_DEFAULTS: BrokerOptions = Object.freeze({
@@ -70,6 +82,13 @@ export const BROKER_DEFAULTS: BrokerOptions = Object.freeze({
   queryLimitBytes: QUERY_LIMIT_BYTES,
   inboundLimitBytes: INBOUND_LIMIT_BYTES,
   heartbeatMs: 15_000,
+  idleTimeoutS: 15 * 60,
+  liveAgents: 64,
+  liveAgentsPerTenant: 64,
+  startingAgents: 4,
+  stallS: 5 * 60,
+  retentionDays: 0,
+  retentionBytesPerTenant: 0,
 });
 
 /** Options with nothing left open: paths absolute, the workspace root decided, TLS as PEM text. */
@@ -154,6 +173,13 @@ const FIELDS = {
   queryLimitBytes: integer(BYTES.least, BYTES.most),
   inboundLimitBytes: integer(BYTES.least, BYTES.most),
   heartbeatMs: integer(100, 600_000),
+  idleTimeoutS: integer(0, 2_592_000),
+  liveAgents: integer(1, 100_000),
+  liveAgentsPerTenant: integer(1, 100_000),
+  startingAgents: integer(1, 1_000),
+  stallS: integer(1, 86_400),
+  retentionDays: integer(0, 36_500),
+  retentionBytesPerTenant: integer(0, 2 ** 49),
 } satisfies Record<keyof BrokerOptions, z.ZodType>;
 
 /** One line of `--help` for each option. */
@@ -172,13 +198,20 @@ export const OPTION_HELP: Readonly<Record<keyof BrokerOptions, string>> = {
   allowedHosts: "host names we answer to, separated by commas",
   publicUrl: "where people reach this server, for links that it sends out",
   webhookAllowedHosts: "private hosts that webhooks may call, separated by commas",
-  runner: "who owns agent processes: auto or inline",
+  runner: "who owns agent processes: auto (a program that outlives the server) or inline",
   engine: "where logs and metadata live: sqlite",
   logLevel: `one of ${LOG_LEVELS.join(", ")}`,
   agentLineLimitBytes: "longest agent line that is forwarded",
   queryLimitBytes: "largest inbound frame or body of a query",
   inboundLimitBytes: "largest inbound frame or body of anything else",
   heartbeatMs: "how often each side of a socket pings",
+  idleTimeoutS: "how long an idle agent is kept, unless its session says else; 0 = for ever",
+  liveAgents: "how many agents may live at once",
+  liveAgentsPerTenant: "how many agents of one tenant may live at once",
+  startingAgents: "how many agents may be starting at once",
+  stallS: "how long a running turn may be silent before it is said to be stalled",
+  retentionDays: "events older than this are removed from logs; 0 = none are",
+  retentionBytesPerTenant: "how much a tenant's events may take before its oldest are removed; 0 = no bound",
 };
 
 const isOptionName = (name: string): name is keyof BrokerOptions => Object.hasOwn(FIELDS, name);

@@ -86,14 +86,17 @@ export const REQUIREMENTS = {
   ),
   "SESSION-RESUME": promise("PROTOCOL.md 8", "A dead agent is noticed within a second"),
   "SESSION-CLEAR": promise("PROTOCOL.md 8", "The CLI's own session id changes"),
-  "SESSION-RECOVER": promise(
-    "PROTOCOL.md 8",
-    "After a crash of the server the sessions are there, what the agent was doing ends as above with reason server_restarted, and the next message works",
-  ),
+  "SESSION-RECOVER": promise("PROTOCOL.md 8", "Where the agents went with the server"),
+  "SERVER-OUTLIVED": promise("PROTOCOL.md 8", "A runner outlives its server"),
   "P7-ONE-AGENT": promise(
     "contract 6.7",
     "Of one session at most one agent has a process that receives input, whatever arrives at the same time",
   ),
+  "SESSION-HIBERNATE": promise("PROTOCOL.md 8", "An idle session's process is stopped after"),
+  "SESSION-SLOTS": promise("PROTOCOL.md 8", "Agents live and start within limits"),
+  "TURN-STALLED": promise("PROTOCOL.md 8", "A running turn that says nothing for"),
+  "AGENT-CRASH-LOOP": promise("PROTOCOL.md 8", "Crashes in a row"),
+  "P3-MESSAGE-ONCE": promise("PROTOCOL.md 8", "Which messages a dead process had taken"),
   "AGENT-STOP": promise("PROTOCOL.md 8", "An agent is stopped by a ladder"),
   "AGENT-SPAWN-FAILS": promise(
     "PROTOCOL.md 8",
@@ -117,6 +120,9 @@ export const REQUIREMENTS = {
     "PROTOCOL.md 9",
     "What the contract names and this version does not serve answers not_available",
   ),
+  FORK: promise("PROTOCOL.md 9", "A fork is a new session that goes on with another one's conversation"),
+  PURGE: promise("PROTOCOL.md 9", "A purge removes log, transcript, folders and every row of the session"),
+  RETENTION: promise("PROTOCOL.md 9", "Retention removes the oldest events, and never what is still needed"),
   "AGENT-ARGS": promise("PROTOCOL.md 9", "agent"),
   "SESSION-OPTIONS": promise(
     "PROTOCOL.md 9",

@@ -3,12 +3,17 @@ import { BrokerError } from "../protocol/problems.ts";
 import type { AgentOptions } from "../protocol/sessions.schema.ts";
 import { checkClientArguments } from "./client-arguments.ts";
 import { optionFiles, promptArguments, settingsArguments } from "./options.ts";
+import type { ForkSource } from "./runner-port.ts";
 
 /** Whether the CLI begins a conversation under an id of our choice, or goes on with one that has a transcript. */
 export interface AgentStart {
   readonly kind: "new" | "resume";
   /** A UUID. */
   readonly cliSessionId: string;
+  /** A new conversation begins as a copy of this one, whose transcript exists; the original stays as it is. */
+  readonly fork?: ForkSource | undefined;
+  /** The CLI also prints what it writes into its transcript. */
+  readonly mirror?: boolean;
   /** Where `writeOptionFiles` puts what is too long or too secret for a command line. */
   readonly optionsFolder: string;
 }
@@ -40,7 +45,8 @@ export function claudeArguments(options: AgentOptions, start: AgentStart): strin
   return [
     ...ALWAYS,
     ...((options.include_partial_messages ?? true) ? ["--include-partial-messages"] : []),
-    start.kind === "new" ? `--session-id=${start.cliSessionId}` : `--resume=${start.cliSessionId}`,
+    ...conversationArguments(start),
+    ...(start.mirror === true ? ["--session-mirror"] : []),
     // Said even when it is the default: else a settings file in the workspace, which an agent can write, would choose.
     `--permission-mode=${mode}`,
     ...(options.model === undefined ? [] : [`--model=${options.model}`]),
@@ -50,6 +56,18 @@ export function claudeArguments(options: AgentOptions, start: AgentStart): strin
     // Only the servers that the host names: a session could else write a .mcp.json that runs a program at its next start, unasked.
     "--strict-mcp-config",
     ...checkClientArguments(options.args ?? []),
+  ];
+}
+
+/** The CLI refuses --session-id beside --resume unless it forks (spec/claude-protocol 1.2). */
+function conversationArguments({ kind, cliSessionId, fork }: AgentStart): string[] {
+  if (kind === "resume") return [`--resume=${cliSessionId}`];
+  if (fork === undefined) return [`--session-id=${cliSessionId}`];
+  return [
+    `--resume=${fork.cliSessionId}`,
+    "--fork-session",
+    `--session-id=${cliSessionId}`,
+    ...(fork.at === undefined ? [] : [`--resume-session-at=${fork.at}`]),
   ];
 }
 

@@ -1,7 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import { isJsonObject } from "../protocol/json.ts";
 import { createHeldBytes } from "./held-bytes.ts";
-import type { AgentOutput } from "./port.ts";
+import type { AgentHandlers, AgentOutput, RawHandlers } from "./port.ts";
 
 const LINE_FEED = 10;
 const CARRIAGE_RETURN = 13;
@@ -57,6 +57,18 @@ export function createLineCutter(limitBytes: number): LineCutter {
       finish(lines);
       return lines;
     },
+  };
+}
+
+/** Handlers of lines, for who delivers chunks. */
+export function cutLines(limitBytes: number, handlers: AgentHandlers): RawHandlers {
+  const cutter = createLineCutter(limitBytes);
+  const deliver = (lines: readonly AgentOutput[]): void | Promise<void> =>
+    lines.length === 0 ? undefined : handlers.output(lines);
+  return {
+    chunk: (bytes) => deliver(cutter.push(bytes)),
+    ended: () => deliver(cutter.end()),
+    exited: (exit) => handlers.exited(exit),
   };
 }
 

@@ -1,25 +1,24 @@
 import type { Readable } from "node:stream";
-import { createLineCutter } from "./lines.ts";
 import { createPipeEnd } from "./pipe-end.ts";
-import type { AgentHandlers, AgentOutput } from "./port.ts";
+import type { RawHandlers } from "./port.ts";
 
 export interface OutputPump {
-  /** Called when the process group is gone. Resolves when everything was read and taken by the handler. */
+  /** Called when the process group is gone. Resolves when everything was read and taken by the handlers. */
   finished(): Promise<void>;
 }
 
 /**
- * Hands over stdout, the lines of one read at a time, and reads on when the handler has taken them. A handler that fails
+ * Hands over stdout, what one read brought at a time, and reads on when the handler has taken it. A handler that fails
  * would leave a hole in the log: `failed` is called, and nothing more is delivered.
  */
 export function pumpOutput(
   stdout: Readable,
-  limitBytes: number,
-  output: AgentHandlers["output"],
+  handlers: Pick<RawHandlers, "chunk" | "ended">,
   failed: (error: unknown) => void,
 ): OutputPump {
-  const cutter = createLineCutter(limitBytes);
   const end = createPipeEnd(stdout);
+  // What the stream hands over although it is paused: the end of the process makes it flow again.
+  const waiting: Buffer[] = [];
   let delivering: Promise<void> | undefined;
   let deliveries = 0;
   let hasFailed = false;
@@ -29,30 +28,50 @@ export function pumpOutput(
     failed(error);
   }
 
-  function deliver(lines: readonly AgentOutput[]): void {
-    if (lines.length === 0 || hasFailed) return;
+  function deliver(taken: () => void | Promise<void>): void {
+    if (hasFailed) return;
     try {
-      const taken = output(lines);
-      if (taken === undefined) return;
+      const promise = taken();
+      if (promise === undefined) return;
       stdout.pause();
-      delivering = taken.catch(fail).finally(() => {
-        delivering = undefined;
-        deliveries += 1;
-        stdout.resume();
-      });
+      delivering = promise.catch(fail).finally(readOn);
     } catch (error) {
       fail(error);
     }
   }
 
-  stdout.on("data", (chunk: Buffer) => deliver(cutter.push(chunk)));
+  function readOn(): void {
+    delivering = undefined;
+    deliveries += 1;
+    while (delivering === undefined) {
+      const chunk = waiting.shift();
+      if (chunk === undefined) {
+        stdout.resume();
+        return;
+      }
+      deliver(() => handlers.chunk(chunk));
+    }
+  }
+
+  stdout.on("data", (chunk: Buffer) => {
+    if (delivering === undefined) {
+      deliver(() => handlers.chunk(chunk));
+      return;
+    }
+    waiting.push(chunk);
+    stdout.pause();
+  });
+
+  async function settled(): Promise<void> {
+    while (delivering !== undefined) await delivering;
+  }
 
   return {
     async finished() {
       await end.reached(() => (delivering === undefined ? deliveries : undefined));
-      await delivering;
-      deliver(cutter.end());
-      await delivering;
+      await settled();
+      deliver(() => handlers.ended());
+      await settled();
     },
   };
 }

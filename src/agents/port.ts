@@ -21,6 +21,8 @@ export interface AgentExit {
   readonly stderrTail: string;
   /** Set when the process never came to be (missing file, no permission). */
   readonly spawnError?: string;
+  /** Its runner has gone, and it with the runner: nothing more is known of its end. */
+  readonly lost?: true;
 }
 
 export interface AgentSpec {
@@ -42,6 +44,15 @@ export interface AgentHandlers {
   exited(exit: AgentExit): void;
 }
 
+/** For who wants stdout as it comes, without cutting it into lines. */
+export interface RawHandlers {
+  /** What one read brought. While the returned promise is pending, stdout is not read further. If it fails, the agent is killed. */
+  chunk(bytes: Buffer): void | Promise<void>;
+  /** Once, after the last chunk and before `exited`. */
+  ended(): void | Promise<void>;
+  exited(exit: AgentExit): void;
+}
+
 /** Each rung's patience in milliseconds: after closing stdin, after SIGTERM; then SIGKILL of the whole group. */
 export interface StopPatience {
   readonly eofMs: number;
@@ -56,6 +67,8 @@ export interface Agent {
    * BrokerError bad_request, for a line that the CLI would die of (spec/claude-protocol 4.2); nothing of it is written.
    */
   write(message: JsonObject): Promise<void>;
+  /** The same for a line that `stdinLine` has made, with its newline. Never rejects. */
+  writeLine(line: Uint8Array): Promise<void>;
   /** stdin EOF, SIGTERM, SIGKILL of the group. Resolves with the exit. Safe to call twice; the first patience counts unless the second is shorter. */
   stop(patience: StopPatience): Promise<AgentExit>;
 }
@@ -64,4 +77,5 @@ export interface Agent {
 export interface Launcher {
   readonly name: string;
   start(spec: AgentSpec, handlers: AgentHandlers): Agent;
+  startRaw(spec: AgentSpec, handlers: RawHandlers): Agent;
 }

@@ -1,11 +1,12 @@
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
+import { cutLines } from "./lines.ts";
 import { pumpOutput } from "./output-pump.ts";
-import type { Agent, AgentExit, AgentHandlers, AgentSpec, Launcher, StopPatience } from "./port.ts";
+import type { Agent, AgentExit, AgentSpec, Launcher, RawHandlers, StopPatience } from "./port.ts";
 import { createProcessGroup } from "./process-group.ts";
 import { keepStderrTail } from "./stderr-tail.ts";
-import { createAgentStdin } from "./stdin.ts";
+import { createAgentStdin, stdinLine } from "./stdin.ts";
 import { createStopLadder } from "./stop-ladder.ts";
 
 /** A process that closed its stdin gets this long to exit by itself; deaf, it is of no use. */
@@ -15,19 +16,22 @@ const DEAF_PATIENCE: StopPatience = { eofMs: 0, termMs: 1000 };
 /** Starts agents as plain child processes: each leads its own group, in its own cgroup where one can be made. No shell. */
 export const processLauncher: Launcher = {
   name: "process",
-  start(spec, handlers) {
-    let child: ChildProcessWithoutNullStreams;
-    try {
-      child = spawn(spec.command, spec.args, { cwd: spec.cwd, env: { ...spec.env }, detached: true, stdio: "pipe" });
-    } catch (error) {
-      return stillborn(Promise.resolve(error), spec, handlers);
-    }
-    if (child.pid === undefined) return stillborn(firstError(child), spec, handlers);
-    return living(child, child.pid, spec, handlers);
-  },
+  start: (spec, handlers) => startProcess(spec, cutLines(spec.lineLimitBytes, handlers)),
+  startRaw: startProcess,
 };
 
-function living(child: ChildProcessWithoutNullStreams, pid: number, spec: AgentSpec, handlers: AgentHandlers): Agent {
+function startProcess(spec: AgentSpec, handlers: RawHandlers): Agent {
+  let child: ChildProcessWithoutNullStreams;
+  try {
+    child = spawn(spec.command, spec.args, { cwd: spec.cwd, env: { ...spec.env }, detached: true, stdio: "pipe" });
+  } catch (error) {
+    return stillborn(Promise.resolve(error), spec, handlers);
+  }
+  if (child.pid === undefined) return stillborn(firstError(child), spec, handlers);
+  return living(child, child.pid, handlers);
+}
+
+function living(child: ChildProcessWithoutNullStreams, pid: number, handlers: RawHandlers): Agent {
   const group = createProcessGroup(pid);
   const ladder = createStopLadder({
     eof: () => stdin.end(),
@@ -44,15 +48,10 @@ function living(child: ChildProcessWithoutNullStreams, pid: number, spec: AgentS
     },
     overflowed: () => ladder.kill(),
   });
-  const stdout = pumpOutput(
-    child.stdout,
-    spec.lineLimitBytes,
-    (lines) => handlers.output(lines),
-    (error) => {
-      reportFault(error);
-      ladder.kill();
-    },
-  );
+  const stdout = pumpOutput(child.stdout, handlers, (error) => {
+    reportFault(error);
+    ladder.kill();
+  });
   const stderr = keepStderrTail(child.stderr);
   // A signal that cannot be sent is an `error` too; the process is going anyway.
   child.on("error", () => {});
@@ -71,7 +70,8 @@ function living(child: ChildProcessWithoutNullStreams, pid: number, spec: AgentS
   const exited = exit();
   return {
     pid,
-    write: stdin.write,
+    write: async (message) => stdin.write(stdinLine(message)),
+    writeLine: stdin.write,
     stop(patience) {
       isStopping = true;
       ladder.stop(patience);
@@ -80,7 +80,7 @@ function living(child: ChildProcessWithoutNullStreams, pid: number, spec: AgentS
   };
 }
 
-function tellExit(exit: AgentExit, handlers: AgentHandlers): AgentExit {
+function tellExit(exit: AgentExit, handlers: RawHandlers): AgentExit {
   try {
     handlers.exited(exit);
   } catch (error) {
@@ -104,13 +104,13 @@ async function firstError(child: ChildProcessWithoutNullStreams): Promise<unknow
 }
 
 /** An agent that never came to be: everything about it is its exit. */
-function stillborn(reason: Promise<unknown>, spec: AgentSpec, handlers: AgentHandlers): Agent {
+function stillborn(reason: Promise<unknown>, spec: AgentSpec, handlers: RawHandlers): Agent {
   async function exit(): Promise<AgentExit> {
     const spawnError = explain(await reason, spec);
     return tellExit({ code: null, signal: null, how: "exited", stderrTail: "", spawnError }, handlers);
   }
   const exited = exit();
-  return { pid: undefined, write: async () => {}, stop: () => exited };
+  return { pid: undefined, write: async () => {}, writeLine: async () => {}, stop: () => exited };
 }
 
 /** Plain words, with the system's code and without paths of this machine: clients read it. */

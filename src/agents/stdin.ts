@@ -7,8 +7,8 @@ const PENDING_LIMIT_BYTES = 256 * 1024 * 1024;
 
 /** The one writer of an agent's stdin. */
 export interface AgentStdin {
-  /** Resolves when the pipe has taken the line, or when the pipe is dead. @throws BrokerError bad_request, with nothing written */
-  write(message: JsonObject): Promise<void>;
+  /** Takes a line made by `stdinLine`. Resolves when the pipe has taken it, or when the pipe is dead. */
+  write(line: Uint8Array): Promise<void>;
   /** End of file, after what was written. May be called twice. */
   end(): void;
 }
@@ -28,8 +28,7 @@ export function createAgentStdin(
 ): AgentStdin {
   stream.on("error", () => trouble.broken());
   return {
-    async write(message) {
-      const line = stdinLine(message);
+    async write(line) {
       if (!stream.writable) return;
       if (stream.writableLength + line.length > pendingLimitBytes) {
         trouble.overflowed();
@@ -47,7 +46,7 @@ export function createAgentStdin(
  * One message as one line: serialised here, so a newline inside a string is an escape and never an end of line.
  * @throws BrokerError bad_request for what would kill the CLI (spec/claude-protocol 4.2)
  */
-function stdinLine(message: JsonObject): Buffer {
+export function stdinLine(message: JsonObject): Buffer {
   const fault = fatalFault(message);
   if (fault !== undefined) {
     throw new BrokerError("bad_request", `${fault}: the agent would die of this line. Correct it and send again.`, {

@@ -8,7 +8,7 @@ import { ACCESS_ROUTES } from "./routes/access.ts";
 import { AUDIT_ROUTES } from "./routes/audit.ts";
 import { COMMAND_ROUTES } from "./routes/commands.ts";
 import { EVENT_ROUTES } from "./routes/events.ts";
-import { LATER_ROUTES } from "./routes/later.ts";
+import { FORK_ROUTES } from "./routes/fork.ts";
 import { PAGE_ROUTES } from "./routes/page.ts";
 import { POLICY_ROUTES } from "./routes/policy.ts";
 import { SESSION_ROUTES } from "./routes/sessions.ts";
@@ -32,7 +32,7 @@ const ROUTES: readonly Route[] = [
   ...COMMAND_ROUTES,
   ...EVENT_ROUTES,
   ...TRANSCRIPT_ROUTES,
-  ...LATER_ROUTES,
+  ...FORK_ROUTES,
   ...ACCESS_ROUTES,
   ...AUDIT_ROUTES,
   ...POLICY_ROUTES,

@@ -38,6 +38,8 @@ async function startBroker(dataDir: string, adminKey: string, model: ScriptedMod
   const given = readConfiguration(process.env).broker;
   const { createBroker } = await import("../broker.ts");
   return createBroker({
+    // Its data goes with it, and so must its agents.
+    runner: "inline",
     ...given,
     host: BROKER_DEFAULTS.host,
     port: await nextFreePort(),

@@ -19,6 +19,8 @@ export function withBrokerFlags(command: Command): Command {
   return command;
 }
 
+const JOIN_THEM = "Start it again within 10 minutes to join them; after that their runner stops them in order.";
+
 async function announce(broker: Broker, json: boolean): Promise<void> {
   // With --json, stdout is for programs; what a person needs goes to stderr.
   const tell = json ? console.error : console.log;
@@ -39,6 +41,7 @@ export function serveCommand(): Command {
     const stopped = untilStopped();
     await announce(broker, flags["json"] === true);
     await stopped;
-    await broker.close();
+    const { agentsLeft } = await broker.close();
+    if (agentsLeft > 0) console.error(`Agents that go on without a server: ${agentsLeft}. ${JOIN_THEM}`);
   });
 }

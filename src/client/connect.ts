@@ -196,7 +196,7 @@ export function connect(options: ConnectOptions): Client {
     if (closed !== undefined) throw closed.code === "closed" ? closedError() : closed;
     connection.start();
   };
-  const link: Omit<SessionLink, "join"> = {
+  const link: Omit<SessionLink, "join" | "session"> = {
     calls,
     async command(frame) {
       refuseClosed();
@@ -211,6 +211,7 @@ export function connect(options: ConnectOptions): Client {
   const session = (id: string): ClientSession =>
     createSession(id, {
       ...link,
+      session,
       join(reader) {
         refuseClosed();
         return subscriptionOf(id).join(reader);

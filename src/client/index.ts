@@ -18,6 +18,6 @@ export type { HttpCall } from "./http.ts";
 export type { Answered, IncomingRequest, RequestHandler, Resolution } from "./requests.ts";
 export type { Served, ServedHook } from "./serve.ts";
 export type { ClientSession, EventsOptions, SendOptions, Sent } from "./session.ts";
-export type { McpServerInput, SessionInput, SessionQuery, SessionUpdate } from "./sessions.ts";
+export type { ForkInput, McpServerInput, SessionInput, SessionQuery, SessionUpdate } from "./sessions.ts";
 export type { TurnOutcome } from "./turn-watch.ts";
 export { createView, type View, type ViewItem } from "./view.ts";

@@ -9,7 +9,7 @@ import { expectEvent } from "./expect-event.ts";
 import { type AnswerBody, createRequestWatch, type RequestHandler } from "./requests.ts";
 import { createServing, type Served } from "./serve.ts";
 import { asEvent } from "./server-frame.ts";
-import type { SessionCalls, SessionUpdate } from "./sessions.ts";
+import type { ForkInput, SessionCalls, SessionUpdate } from "./sessions.ts";
 import type { Place, Reader } from "./subscription.ts";
 import { createTurnWatch, type TurnOutcome } from "./turn-watch.ts";
 import { uuid } from "./uuid.ts";
@@ -71,6 +71,8 @@ export interface ClientSession {
   /** State, open requests and cost, as they change. */
   watch(options?: { readonly signal?: AbortSignal }): AsyncIterableIterator<SessionView>;
   update(change: SessionUpdate): Promise<SessionView>;
+  /** A new session that goes on with this one's conversation, up to and including the message `at` (default: all of it). */
+  fork(input?: ForkInput): Promise<ClientSession>;
   /** Ends the agent; the session stays readable. */
   end(): Promise<void>;
   /** Ends it and removes its log and folder. */
@@ -80,6 +82,8 @@ export interface ClientSession {
 /** What a session handle needs of its client. */
 export interface SessionLink {
   readonly calls: SessionCalls;
+  /** A handle of another session. */
+  session(id: string): ClientSession;
   join(reader: Reader): Place;
   command(frame: CommandFrame): Promise<Accepted>;
   report(error: unknown): void;
@@ -248,6 +252,7 @@ export function createSession(id: string, link: SessionLink): ClientSession {
     setPermissionMode: (mode) => control({ subtype: "set_permission_mode", mode }),
     watch: (options = {}) => link.watch((view) => view.id === id, options.signal),
     update: (change) => link.calls.update(id, change),
+    fork: async (input) => link.session((await link.calls.fork(id, input)).id),
     end: () => link.calls.end(id),
     purge: () => link.calls.purge(id),
   };

@@ -43,10 +43,25 @@ export interface SessionInput {
   readonly name?: string;
   readonly metadata?: Readonly<Record<string, string>>;
   readonly prompt?: string;
+  /** Begins with the history of another session, up to and including the message `at`. */
+  readonly resume_from?: { readonly session_id: string; readonly at?: string };
+  /** Seconds that an idle agent is kept; 0 = for ever. */
+  readonly idle_timeout_s?: number;
+  /** What becomes of a turn whose agent dies: it fails (default), or the next process runs it again. */
+  readonly on_crash?: "fail" | "continue";
+}
+
+/** The body of POST …/fork. */
+export interface ForkInput {
+  /** The uuid of a message: the last one of the new session's history. All of it if absent. */
+  readonly at?: string;
+  readonly name?: string;
+  readonly cwd?: string;
 }
 
 export interface SessionUpdate {
   readonly name?: string | null;
+  readonly idle_timeout_s?: number;
   /** Replaces the whole. */
   readonly metadata?: Readonly<Record<string, string>>;
 }
@@ -73,6 +88,8 @@ export interface SessionCalls {
     input?: SessionInput,
     options?: { readonly idempotencyKey?: string; readonly signal?: AbortSignal },
   ): Promise<SessionView>;
+  /** As `create`: retried, and made once. */
+  fork(id: string, input?: ForkInput): Promise<SessionView>;
   get(id: string): Promise<SessionView>;
   list(query?: SessionQuery): Promise<{ readonly sessions: readonly SessionView[]; readonly next?: string }>;
   update(id: string, change: SessionUpdate): Promise<SessionView>;
@@ -109,23 +126,23 @@ const pathOf = (id: string): string => `/v1/sessions/${encodeURIComponent(id)}`;
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 export function createSessionCalls(http: Http): SessionCalls {
-  return {
-    async create(input = {}, options = {}) {
-      const headers = { "idempotency-key": options.idempotencyKey ?? uuid() };
-      for (let attempt = 0; ; attempt++) {
-        try {
-          return expectBody(
-            await http("POST", "/v1/sessions", { body: input, headers, signal: options.signal }),
-            isView,
-          );
-        } catch (error) {
-          const canRetry = error instanceof PatchbayError && error.code === "unreachable" && error.retry;
-          if (!canRetry || attempt + 1 >= CREATE_TRIES) throw error;
-        }
-        await pause(backoffMs(attempt, Math.random(), BACKOFF_DEFAULTS));
-        options.signal?.throwIfAborted();
+  async function make(path: string, body: unknown, key: string, signal?: AbortSignal): Promise<SessionView> {
+    const headers = { "idempotency-key": key };
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return expectBody(await http("POST", path, { body, headers, signal }), isView);
+      } catch (error) {
+        const canRetry = error instanceof PatchbayError && error.code === "unreachable" && error.retry;
+        if (!canRetry || attempt + 1 >= CREATE_TRIES) throw error;
       }
-    },
+      await pause(backoffMs(attempt, Math.random(), BACKOFF_DEFAULTS));
+      signal?.throwIfAborted();
+    }
+  }
+
+  return {
+    create: (input = {}, options = {}) => make("/v1/sessions", input, options.idempotencyKey ?? uuid(), options.signal),
+    fork: (id, input = {}) => make(`${pathOf(id)}/fork`, input, uuid()),
     get: async (id) => expectBody(await http("GET", pathOf(id)), isView),
     async list({ metadata = {}, ...query } = {}) {
       const filters = Object.entries(metadata).map(([key, value]) => [`metadata.${key}`, value]);

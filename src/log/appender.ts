@@ -30,18 +30,17 @@ export interface Appender {
  */
 export function createAppender(
   sessionId: string,
-  row: LogRow,
+  row: LogRow & { readonly last: Seq; readonly turnRuns: boolean },
   store: Store,
   shown: Shown,
   options: LogOptions,
 ): Appender {
   /** Handed in and not yet shown. */
   let hidden: LogEvent[] = [];
-  let last = seq(Math.max(row.head, row.reserved));
+  let { last, turnRuns } = row;
   /** What has been committed, and what has been handed to the store so far. */
   let durable = { head: row.head, reserved: row.reserved };
   let asked = durable;
-  let turnRuns = false;
   let failure: BrokerError | undefined;
   let closed = false;
   let settled: Promise<void> = Promise.resolve();
@@ -111,7 +110,12 @@ export function createAppender(
     });
   }
 
-  async function append(events: readonly NewEvent[], writes: readonly Write[] = [], edge?: TurnEdge): Promise<void> {
+  async function append(
+    events: readonly NewEvent[],
+    writes: readonly Write[] = [],
+    edge?: TurnEdge,
+    mark?: number,
+  ): Promise<void> {
     if (failure !== undefined) throw failure;
     if (closed) throw new BrokerError("internal", "The session's log is closed. Open the session again.");
     const added = accept(events);
@@ -127,7 +131,7 @@ export function createAppender(
     const head = kept.at(-1)?.seq ?? asked.head;
     const next = { head, reserved: reservation(head) };
     const inserts = kept.map((event) => insertEvent(sessionId, event));
-    await commit([advance(sessionId, asked.head, next), ...inserts, ...writes], next, edge);
+    await commit([advance(sessionId, asked.head, next, mark), ...inserts, ...writes], next, edge);
   }
 
   return {
@@ -140,10 +144,10 @@ export function createAppender(
 }
 
 /** Fails (head may not be NULL) unless all before it was applied: what follows a failed append must not become durable either. */
-function advance(sessionId: string, from: Seq, to: { head: Seq; reserved: Seq }): Write {
+function advance(sessionId: string, from: Seq, to: { head: Seq; reserved: Seq }, mark?: number): Write {
   return {
-    sql: "UPDATE sessions SET head = CASE WHEN head = ? THEN ? END, reserved = ? WHERE id = ?",
-    params: [from, to.head, to.reserved, sessionId],
+    sql: "UPDATE sessions SET head = CASE WHEN head = ? THEN ? END, reserved = ?, mark = COALESCE(?, mark) WHERE id = ?",
+    params: [from, to.head, to.reserved, mark ?? null, sessionId],
   };
 }
 

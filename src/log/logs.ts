@@ -4,7 +4,7 @@ import type { Store } from "../store/port.ts";
 import { integerOf } from "../store/rows.ts";
 import type { LogRow } from "./appender.ts";
 import { LOG_DEFAULTS, type LogOptions } from "./options.ts";
-import type { Logs, OpenedLog } from "./port.ts";
+import type { Continuation, Logs, OpenedLog } from "./port.ts";
 import { deleteEvents, lastUpTo, markRemoved } from "./retention.ts";
 import { createSessionLog, type SessionLog } from "./session-log.ts";
 
@@ -13,9 +13,11 @@ export function createLogs(store: Store, options: Partial<LogOptions> = {}): Log
   const settings: LogOptions = { ...LOG_DEFAULTS, ...options };
   const open = new Map<string, Promise<SessionLog>>();
 
-  async function openLog(sessionId: string): Promise<OpenedLog> {
+  async function openLog(sessionId: string, continuation?: Continuation): Promise<OpenedLog> {
     if (open.has(sessionId)) throw new Error(`the log of ${sessionId} is open already, and has one writer`);
-    const opening = readRow(store, sessionId).then((row) => createSessionLog(sessionId, row, store, settings));
+    const opening = readRow(store, sessionId).then((row) =>
+      createSessionLog(sessionId, row, store, settings, continuation),
+    );
     open.set(sessionId, opening);
     try {
       return (await opening).opened;

@@ -49,10 +49,11 @@ export type TurnEdge = "begin" | "end";
 export interface EventLog {
   /**
    * Events numbered by the owner, each above the last. Previews (head.preview) are shown at once when nothing before them is uncommitted;
-   * the others once they and `writes` are committed together. Resolves when all of it is durable; calls become durable in call order.
+   * the others once they and `writes` are committed together, and with them `mark`: how far its owner had come in what it reads (design 3).
+   * Resolves when all of it is durable; calls become durable in call order.
    * @throws BrokerError internal when the store fails: nothing of this or a later call is shown
    */
-  append(events: readonly NewEvent[], writes?: readonly Write[], edge?: TurnEdge): Promise<void>;
+  append(events: readonly NewEvent[], writes?: readonly Write[], edge?: TurnEdge, mark?: number): Promise<void>;
   /**
    * Events after `after`, then new ones as they come, in order, until `signal` aborts (the iteration then ends quietly) or the log is
    * closed. @throws BrokerError cursor_ahead
@@ -75,10 +76,20 @@ export interface OpenedLog {
   readonly jumped: boolean;
 }
 
+/** What an owner knows of numbers that were given out and are not durable: it will give the same ones to the same events again. */
+export interface Continuation {
+  /** The last number that is not to be given again. */
+  readonly last: Seq;
+  readonly turnRuns: boolean;
+}
+
 /** All logs of a store. */
 export interface Logs {
-  /** @throws BrokerError not_found when the session's row is missing */
-  open(sessionId: string): Promise<OpenedLog>;
+  /**
+   * With a continuation the numbers go on where it says; without one they jump past all that may have been shown.
+   * @throws BrokerError not_found when the session's row is missing
+   */
+  open(sessionId: string, continuation?: Continuation): Promise<OpenedLog>;
   /** Readers end; memory is let go. The events stay. */
   close(sessionId: string): Promise<void>;
   /** Removes the events for good; the session's row is its owner's to remove. */

@@ -4,7 +4,7 @@ import type { Store } from "../store/port.ts";
 import { createAppender, type LogRow } from "./appender.ts";
 import { followLog, refuseAhead, type Source } from "./follow.ts";
 import type { LogOptions } from "./options.ts";
-import type { EventLog, OpenedLog, Page, PageQuery } from "./port.ts";
+import type { Continuation, EventLog, OpenedLog, Page, PageQuery } from "./port.ts";
 import { createShown } from "./shown.ts";
 import { firstAvailable, readOne, readRange } from "./stored.ts";
 
@@ -17,10 +17,18 @@ export interface SessionLog {
   close(): Promise<void>;
 }
 
-export function createSessionLog(sessionId: string, row: LogRow, store: Store, options: LogOptions): SessionLog {
-  const last = seq(Math.max(row.head, row.reserved));
+export function createSessionLog(
+  sessionId: string,
+  row: LogRow,
+  store: Store,
+  options: LogOptions,
+  continuation?: Continuation,
+): SessionLog {
+  const last = seq(Math.max(row.head, continuation?.last ?? row.reserved));
   const shown = createShown({ head: last, removed: row.removed }, options);
-  const appender = createAppender(sessionId, row, store, shown, options);
+  const turnRuns = continuation?.turnRuns === true;
+  if (turnRuns) shown.beginTurn();
+  const appender = createAppender(sessionId, { ...row, last, turnRuns }, store, shown, options);
   const source: Source = { sessionId, store, shown, options };
 
   const log: EventLog = {
@@ -36,7 +44,7 @@ export function createSessionLog(sessionId: string, row: LogRow, store: Store, o
     },
   };
   return {
-    opened: { log, last, jumped: row.reserved > row.head },
+    opened: { log, last, jumped: continuation === undefined && row.reserved > row.head },
     remove: shown.remove,
     async close() {
       shown.close();

@@ -41,6 +41,8 @@ export type FailureReason =
   | "agent_exited"
   | "agent_start_failed"
   | "server_restarted"
+  /** The agent did not react any more, and was stopped when somebody had interrupted it. */
+  | "stalled"
   | "session_ended";
 
 export type RequestOutcome = "answered" | "cancelled" | "expired" | "lost";
@@ -82,6 +84,8 @@ export interface SystemPayloads {
   "turn.started": { turn_id: string; by: "user" | "agent" };
   "turn.completed": { turn_id: string; stop_reason: StopReason; folded_into?: string };
   "turn.failed": { turn_id: string; reason: FailureReason; message: string; api_error_status?: number };
+  /** Nothing has come from the agent for so long. An `interrupt` that does not end the turn makes the broker restart the agent. */
+  "turn.stalled": { turn_id: string; silent_ms: number; offers: string[] };
   /** The text of a message that was cut off: what the previews had shown so far. */
   "turn.partial": { turn_id: string; message_id?: string; text: string };
   "request.opened": OpenRequest;
@@ -97,8 +101,13 @@ export interface SystemPayloads {
   "registration.changed": { owner: string; connected: boolean; hooks: string[]; mcp_servers: string[] };
   "session.state": { state: SessionState; reason?: string };
   "session.recovered": { reason: string };
+  /** The first event of a session that began with the history of another one, up to and including the message `at` (absent: all of it). */
+  "session.forked": { session_id: string; at?: string };
   "agent.started": { pid: number; version?: string; cli_session_id: string; resumed: boolean };
-  "agent.exited": { code: number | null; signal: string | null; how: string; stderr_tail?: string };
+  "agent.exited": { code: number | null; signal: string | null; how: string; lost?: true; stderr_tail?: string };
+  /** The runner of the agent cannot be reached for now (devbox); nothing is lost, what the agent says comes later. */
+  "agent.away": Record<string, never>;
+  "agent.back": Record<string, never>;
   "agent.log": { stream: "stdout"; text: string } | { stream: "stdout"; base64: string };
   "agent.line_dropped": { bytes: number; limit_bytes: number };
 }

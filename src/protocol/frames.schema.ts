@@ -42,17 +42,7 @@ const frames = {
 const isFrameType = (type: unknown): type is keyof typeof frames =>
   typeof type === "string" && Object.hasOwn(frames, type);
 
-/** @throws BrokerError not_available naming the field */
-export function refuseLater(value: unknown, fields: readonly string[], at = ""): void {
-  if (!isJsonObject(value)) return;
-  const field = fields.find((name) => value[name] !== undefined);
-  if (field === undefined) return;
-  throw new BrokerError("not_available", `${at}${field} is not served by this version; leave it out.`, {
-    details: { field: `${at}${field}` },
-  });
-}
-
-/** One text frame of a client (contract 5). A command's payload is checked by parseCommand. @throws BrokerError bad_request, not_available */
+/** One text frame of a client (contract 5). A command's payload is checked by parseCommand. @throws BrokerError bad_request */
 export function parseClientFrame(text: string): ClientFrame {
   let value: unknown;
   try {

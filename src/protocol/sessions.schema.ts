@@ -1,6 +1,5 @@
 import { z } from "zod";
 import { clientId, parseWith } from "./commands.schema.ts";
-import { refuseLater } from "./frames.schema.ts";
 
 const PERMISSION_MODES = ["default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto"] as const;
 
@@ -70,12 +69,22 @@ const agent = z.strictObject({
   file_checkpointing: z.boolean().optional(),
 });
 
+/** Seconds that an idle agent is kept; 0 = for ever. */
+const idleTimeout = z.int("must be a whole number of seconds").min(0).max(2_592_000);
+
+const cwd = z.string().min(1).max(4096);
+/** The CLI writes its uuids in lower case. */
+const at = z.uuid("must be the uuid of a message").transform((uuid) => uuid.toLowerCase());
+
 const newSession = z.strictObject({
   agent: agent.optional(),
-  cwd: z.string().min(1).max(4096).optional(),
+  cwd: cwd.optional(),
   name: name.optional(),
   metadata: metadata.optional(),
   prompt: z.string().min(1).optional(),
+  resume_from: z.strictObject({ session_id: clientId, at: at.optional() }).optional(),
+  idle_timeout_s: idleTimeout.optional(),
+  on_crash: z.enum(["fail", "continue"]).optional(),
 });
 
 /** How the agent of a session is to be started (contract 4). */
@@ -83,22 +92,26 @@ export type AgentOptions = z.infer<typeof agent>;
 /** The body of POST /v1/sessions. */
 export type NewSession = z.infer<typeof newSession>;
 
-/** @throws BrokerError bad_request, not_available */
-export function parseNewSession(body: unknown): NewSession {
-  const value = body ?? {};
-  refuseLater(value, ["resume_from", "idle_timeout_s"]);
-  return parseWith(newSession, value);
-}
+/** @throws BrokerError bad_request */
+export const parseNewSession = (body: unknown): NewSession => parseWith(newSession, body ?? {});
 
-const sessionPatch = z.strictObject({ name: name.nullable().optional(), metadata: metadata.optional() });
+const newFork = z.strictObject({ at: at.optional(), name: name.optional(), cwd: cwd.optional() });
+/** The body of POST …/fork. */
+export type NewFork = z.infer<typeof newFork>;
+
+/** @throws BrokerError bad_request */
+export const parseNewFork = (body: unknown): NewFork => parseWith(newFork, body ?? {});
+
+const sessionPatch = z.strictObject({
+  name: name.nullable().optional(),
+  metadata: metadata.optional(),
+  idle_timeout_s: idleTimeout.optional(),
+});
 /** The body of PATCH /v1/sessions/{id}; `metadata` replaces the whole. */
 export type SessionPatch = z.infer<typeof sessionPatch>;
 
-/** @throws BrokerError bad_request, not_available */
-export function parseSessionPatch(body: unknown): SessionPatch {
-  refuseLater(body, ["idle_timeout_s"]);
-  return parseWith(sessionPatch, body);
-}
+/** @throws BrokerError bad_request */
+export const parseSessionPatch = (body: unknown): SessionPatch => parseWith(sessionPatch, body);
 
 const newTurn = z.strictObject({
   id: clientId.optional(),

@@ -1,23 +1,23 @@
-import { createHash, randomUUID } from "node:crypto";
-import { nanoid } from "nanoid";
-import { claudeArguments } from "../agents/arguments.ts";
-import { agentEnvironment } from "../agents/environment.ts";
-import { removeFolders, sessionFolders } from "../agents/folders.ts";
+import { createHash } from "node:crypto";
 import type { StopPatience } from "../agents/port.ts";
 import { sweep } from "../agents/sweep.ts";
-import type { Logs } from "../log/port.ts";
+import type { EventLog, Logs } from "../log/port.ts";
 import type { SessionView } from "../protocol/events.ts";
 import { seq } from "../protocol/ids.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import type { NewSession } from "../protocol/sessions.schema.ts";
 import type { Store, Write } from "../store/port.ts";
-import { isSlowControl } from "./controls.ts";
+import { earlierCreation, insertNew, type Owner, sendPrompt } from "./creation.ts";
+import type { Engine } from "./engine.ts";
+import { forkInput, planFork } from "./fork.ts";
 import type { Hosting } from "./hosting.ts";
 import { listSessions } from "./list.ts";
-import { type Actor, ASK_PEOPLE, type AuditNote, type Decide, type Sessions, type ToldEvent } from "./port.ts";
-import { deleteSession, insertSession, readSession, type SessionRow } from "./rows.ts";
-import { createSession, type ManagedSession } from "./session.ts";
-import { newState, restoredState, sessionState, snapshotOf } from "./state.ts";
+import { ASK_PEOPLE, type AuditNote, type Decide, type Sessions, type ToldEvent } from "./port.ts";
+import { deleteSession, readInitialized, readSession, type SessionRow } from "./rows.ts";
+import { createSession, type ManagedSession, type SessionParts } from "./session.ts";
+import { createSlots, type SlotLimits } from "./slots.ts";
+import { restoredState } from "./state.ts";
+import type { Patience } from "./timers.ts";
 
 export interface SessionsParts {
   readonly store: Store;
@@ -33,21 +33,20 @@ export interface SessionsParts {
   readonly audit?: (session: { readonly id: string; readonly tenant: string }, note: AuditNote, nowMs: number) => Write;
   /** Writes that tell others of a system event, in its transaction. Default: nobody is told. */
   readonly outbox?: (session: { readonly id: string; readonly tenant: string }, event: ToldEvent) => readonly Write[];
+  /** A session was made that takes over what holds for another one (its policy). */
+  readonly inherited?: (id: string) => Promise<void>;
   /** A session was purged: what others keep of it can go. */
   readonly purged?: (id: string) => void;
   /** A session's log cannot be written, or its state is broken: for the server's own log. */
   readonly report: (sessionId: string, error: unknown) => void;
 }
 
-export interface SessionsOptions {
+export interface SessionsOptions extends Patience, SlotLimits {
   /** How long the CLI may take from spawn to its answer to initialize. */
   readonly startTimeoutMs: number;
+  /** How long an idle process is kept for sessions that say nothing of their own; 0 = for ever. */
+  readonly idleTimeoutMs: number;
   /** The ladder when a session ends, and the shorter one when the server does. */
-  /** How long the CLI may take to answer a control_request; and one that calls a model, a server or a person. */
-  readonly controlTimeoutMs: number;
-  readonly slowControlTimeoutMs: number;
-  /** How long a client that serves hooks or MCP servers may be away before its requests get an error. */
-  readonly ownerGraceMs: number;
   readonly stopPatience: StopPatience;
   readonly closePatience: StopPatience;
 }
@@ -57,11 +56,16 @@ const SESSIONS_DEFAULTS: SessionsOptions = Object.freeze({
   controlTimeoutMs: 120_000,
   ownerGraceMs: 5_000,
   slowControlTimeoutMs: 15 * 60_000,
+  stallMs: 5 * 60_000,
+  stallRestartMs: 10_000,
+  rerunMs: 20_000,
+  idleTimeoutMs: 15 * 60_000,
+  liveAgents: 64,
+  liveAgentsPerTenant: 64,
+  startingAgents: 4,
   stopPatience: { eofMs: 5000, termMs: 5000 },
   closePatience: { eofMs: 1500, termMs: 1500 },
 });
-
-type Owner = Parameters<Sessions["create"]>[1];
 
 /** All sessions of this server. Recovers those that a crash left with an agent before it resolves. */
 export async function createSessions(parts: SessionsParts): Promise<Sessions> {
@@ -71,6 +75,14 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
   const opened = new Map<string, Promise<ManagedSession | undefined>>();
   const live = new Map<string, ManagedSession>();
   const watchers = new Set<{ tenant: string | undefined; changed: (view: SessionView) => void }>();
+  const slots = createSlots(options, (tenant) => {
+    let longest: Engine | undefined;
+    for (const { tenant: owner, engine } of live.values()) {
+      const since = engine.broken() || (tenant !== undefined && owner !== tenant) ? undefined : engine.idleSinceMs();
+      if (since !== undefined && since < (longest?.idleSinceMs() ?? Number.POSITIVE_INFINITY)) longest = engine;
+    }
+    longest?.apply({ type: "hibernate" });
+  });
   const creations = new Map<string, Promise<SessionView>>();
 
   const notify = (id: string): void => {
@@ -85,35 +97,41 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
   const load = async (id: string): Promise<ManagedSession | undefined> => {
     const row = await readSession(store, id);
     if (row === undefined) return undefined;
-    if (row.snapshot.process !== undefined) await sweep(row.snapshot.process);
-    const { log, last, jumped } = await logs.open(id);
-    const told = sessionState(restoredState(row.snapshot, last, "hibernated"));
-    const session = createSession(
-      {
-        row,
-        store,
-        log,
-        hosting,
-        now,
-        startTimeoutMs: options.startTimeoutMs,
-        stopPatience: options.stopPatience,
-        ownerGraceMs: options.ownerGraceMs,
-        decide: parts.decideFor?.({ id, tenant: row.tenant, cwd: row.spec.cwd }) ?? ASK_PEOPLE,
-        audit: (note, nowMs) => (parts.audit === undefined ? [] : [parts.audit(row, note, nowMs)]),
-        outbox: ({ payload, ...draft }, atMs) =>
-          payload instanceof Uint8Array ? [] : (parts.outbox?.(row, { ...draft, payload, atMs }) ?? []),
-        controlTimeoutMs: (subtype) =>
-          isSlowControl(subtype) ? options.slowControlTimeoutMs : options.controlTimeoutMs,
-        changed: () => notify(id),
-        failed: (error) => parts.report(id, error),
-      },
-      restoredState(row.snapshot, last, told),
+    const { snapshot } = row;
+    const joined = snapshot.run === undefined ? undefined : await hosting.join(snapshot.run);
+    if (joined === undefined && snapshot.process !== undefined) await sweep(snapshot.process);
+    const reached = seq(Math.max(row.head, snapshot.seq));
+    const { log, last, jumped } = await logs.open(
+      id,
+      joined && { last: reached, turnRuns: snapshot.current !== undefined },
     );
+    const initialized = joined && (await readInitialized(store, id));
+    const session = createSession(partsOf(row, log), restoredState(snapshot, last, initialized));
+    await session.engine.recover(joined, jumped);
     live.set(id, session);
-    session.engine.apply({ type: "recovered", jumped });
-    await session.engine.settled();
     return session;
   };
+
+  const partsOf = (row: SessionRow, log: EventLog): SessionParts => ({
+    ...parts,
+    ...options,
+    row,
+    log,
+    now,
+    slots,
+    patience: options,
+    defaultIdleTimeoutMs: options.idleTimeoutMs,
+    decide: parts.decideFor?.({ id: row.id, tenant: row.tenant, cwd: row.spec.cwd }) ?? ASK_PEOPLE,
+    audit: (note, nowMs) => (parts.audit === undefined ? [] : [parts.audit(row, note, nowMs)]),
+    outbox: ({ payload, ...draft }, atMs) =>
+      payload instanceof Uint8Array ? [] : (parts.outbox?.(row, { ...draft, payload, atMs }) ?? []),
+    changed: () => {
+      notify(row.id);
+      // When its step is done.
+      queueMicrotask(slots.seek);
+    },
+    failed: (error) => parts.report(row.id, error),
+  });
 
   const open = (id: string): Promise<ManagedSession | undefined> => {
     const known = opened.get(id);
@@ -128,9 +146,12 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
   };
 
   const insert = async (input: NewSession, owner: Owner, key: readonly string[]): Promise<string> => {
-    const { row, keyWrite } = await newRow(parts, input, owner, key, now());
-    await store.write([insertSession(row), ...keyWrite]);
-    return row.id;
+    const wanted = input.resume_from;
+    const forkParts = { store, readTranscript: hosting.readTranscript };
+    const origin = wanted && (await planFork(forkParts, wanted, owner.tenant, now()));
+    const id = await insertNew(parts, input, owner, key, now(), origin);
+    if (origin !== undefined) await parts.inherited?.(id);
+    return id;
   };
 
   const createOnce = async (input: NewSession, owner: Owner): Promise<SessionView> => {
@@ -156,6 +177,11 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
       void mine.catch(() => undefined).then(() => creations.get(key) === mine && creations.delete(key));
       return mine;
     },
+    async fork(id, input, owner) {
+      const parent = await readSession(store, id);
+      if (parent === undefined) throw new BrokerError("not_found", "There is no session with this id.");
+      return sessions.create(forkInput(parent, input), owner);
+    },
     async find(id, tenant) {
       const session = await open(id);
       return session !== undefined && (tenant === undefined || session.tenant === tenant) ? session : undefined;
@@ -175,73 +201,42 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
       await logs.purge(id);
       await store.write(deleteSession(id));
       parts.purged?.(id);
-      await removeFolders({
-        workspaceRoot: parts.workspaceRoot,
-        dataDir: parts.dataDir,
-        tenant: session.tenant,
-        sessionId: id,
-      });
+      await hosting.removeFolders(session);
     },
-    async close() {
+    async close({ stopAgents = !hosting.agentsStay } = {}) {
+      const patience = stopAgents ? options.closePatience : undefined;
       const all = await Promise.all([...opened.values()].map((loading) => loading.catch(() => undefined)));
-      await Promise.all(all.map((session) => session?.engine.shutDown(options.closePatience)));
+      await Promise.all(all.map((session) => session?.engine.shutDown(patience)));
       await Promise.all([...live.keys()].map((id) => logs.close(id)));
     },
   };
 
   const leftovers = await store.read("SELECT id FROM sessions WHERE live = 1");
   await Promise.all(leftovers.map((row) => open(String(row.id))));
+  const known = new Set([...live.values()].map((session) => session.engine.state().run));
+  await Promise.all(
+    hosting
+      .runs()
+      .filter((run) => !known.has(run))
+      .map((run) => dropRun(hosting, run)),
+  );
   return sessions;
 }
 
-async function newRow(
-  parts: SessionsParts,
-  input: NewSession,
-  owner: Owner,
-  key: readonly string[],
-  now: number,
-): Promise<{ row: SessionRow; keyWrite: { sql: string; params: (string | number)[] }[] }> {
-  const id = `ses_${nanoid()}`;
-  const agent = input.agent ?? {};
-  const state = newState(randomUUID());
-  const { workspaceRoot, dataDir } = parts;
-  const cwd = input.cwd === undefined ? {} : { cwd: input.cwd };
-  // Refused here, with the field's name, rather than at the first message: a dry run of what the start will need.
-  claudeArguments(agent, { kind: "new", cliSessionId: state.cliSessionId, optionsFolder: "/" });
-  agentEnvironment({ home: "/", configDir: "/", shared: {}, options: agent });
-  const folders = await sessionFolders({ workspaceRoot, dataDir, tenant: owner.tenant, sessionId: id, ...cwd });
-  const row: SessionRow = {
-    id,
-    tenant: owner.tenant,
-    name: input.name ?? null,
-    metadata: input.metadata ?? {},
-    createdAtMs: now,
-    updatedAtMs: now,
-    head: seq(0),
-    spec: { agent, cwd: folders.relativeCwd, ownFolder: input.cwd === undefined },
-    snapshot: snapshotOf(state),
-  };
-  const sql =
-    "INSERT INTO idempotency (tenant, principal, key, hash, session, created_at_ms) VALUES (?, ?, ?, ?, ?, ?)";
-  return { row, keyWrite: key.length === 0 ? [] : [{ sql, params: [...key, id, now] }] };
-}
-
-/** @throws BrokerError id_reused when the key came with another body before */
-async function earlierCreation(store: Store, key: readonly string[]): Promise<string | undefined> {
-  const [tenant = "", principal = "", name = "", hash] = key;
-  const [row] = await store.read(
-    "SELECT hash, session FROM idempotency WHERE tenant = ? AND principal = ? AND key = ?",
-    [tenant, principal, name],
-  );
-  if (row === undefined) return undefined;
-  if (row.hash === hash) return String(row.session);
-  throw new BrokerError("id_reused", "Idempotency-Key: it was used before with another body; use a new key.", {
-    details: { field: "Idempotency-Key" },
+/** The agent of no session: of one that was purged, or one whose last words are in the log already. */
+async function dropRun(hosting: Hosting, id: string): Promise<void> {
+  const run = await hosting.join(id);
+  if (run === undefined) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  run.attach(run.last, {
+    output() {},
+    exited(_exit, number) {
+      run.acknowledge(number);
+      resolve();
+    },
+    written() {},
+    away: () => resolve(),
   });
-}
-
-/** One fixed id: a retried creation does not send the prompt again. */
-async function sendPrompt(session: ManagedSession, text: string, actor: Actor): Promise<void> {
-  const payload = { type: "user", message: { role: "user", content: text } } as const;
-  await session.command({ id: "create:prompt", event_type: "query", payload, delivery: "after_turn" }, actor);
+  run.stop({ eofMs: 0, termMs: 1000 });
+  await promise;
 }

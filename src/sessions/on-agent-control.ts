@@ -52,7 +52,7 @@ function onInitialized(work: Work, response: JsonObject, forward: Forward): void
   });
   answerHeldInitializes(work, initialized);
   work.stdin.push(...work.state.held);
-  change(work, { held: [] });
+  change(work, { held: [], pending: work.state.pending.map((item) => ({ ...item, written: true })) });
   startNext(work);
 }
 

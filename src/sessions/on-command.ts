@@ -14,8 +14,8 @@ type CommandOf<T extends Command["event_type"]> = Extract<Command, { event_type:
 
 /** A new command (its id is known to be unused). Throws before anything is decided. @throws BrokerError */
 export function onCommand(work: Work, command: Command, actor: Actor): void {
-  const { name } = work.state.phase;
-  if (name === "ended" || name === "stopping") {
+  const { phase } = work.state;
+  if (phase.name === "ended" || (phase.name === "stopping" && phase.cause === "end")) {
     throw new BrokerError("session_ended", "The session has ended; create a new one.");
   }
   switch (command.event_type) {
@@ -54,11 +54,17 @@ function onQuery(work: Work, command: CommandOf<"query">, actor: Actor): void {
   startNext(work);
 }
 
-/** Starts the agent of a session that has none. */
+/** Starts the agent of a session that has none, as a run of its own; after a crash not before its pause is over. */
 export function wake(work: Work): void {
-  const { name } = work.state.phase;
-  if (name !== "hibernated" && name !== "failed") return;
-  change(work, { phase: { name: "starting", since: work.now, initializeId: `broker-${work.newId()}` } });
+  const { phase } = work.state;
+  if (phase.name !== "hibernated" && phase.name !== "failed") return;
+  if (phase.name === "hibernated" && (phase.wakeAtMs ?? 0) > work.now) return;
+  change(work, {
+    phase: { name: "starting", since: work.now, initializeId: `broker-${work.newId()}` },
+    run: work.newId(),
+    outbox: [],
+    stdinId: 0,
+  });
   work.lifecycle = "start";
 }
 
@@ -71,7 +77,7 @@ function onControlRequest(work: Work, command: CommandOf<"control_request">, act
     });
   }
   const restricted = requestIsPrivate(request.subtype) ? { restricted: true as const } : {};
-  record(work, command, actor, { ...command.payload }, restricted);
+  const seq = record(work, command, actor, { ...command.payload }, restricted);
   noteControl(work, request, request_id, actor);
   if (answeredHere(work, command.id, request_id, request)) return;
   const target = request.subtype === "cancel_async_message" ? stringField(request, "message_uuid") : undefined;
@@ -79,11 +85,12 @@ function onControlRequest(work: Work, command: CommandOf<"control_request">, act
     requestId: request_id,
     commandId: command.id,
     subtype: request.subtype,
+    written: work.state.phase.name === "live",
     ...(target && { target }),
   };
   change(work, { pending: [...work.state.pending, pending] });
   // initialize was sent by the session itself; the client gets that answer.
-  const line = request.subtype === "initialize" ? [] : [{ ...command.payload }];
+  const line = request.subtype === "initialize" ? [] : [seq];
   if (work.state.phase.name === "live") work.stdin.push(...line);
   else change(work, { held: [...work.state.held, ...line] });
   wake(work);
@@ -121,6 +128,8 @@ function answeredHere(work: Work, commandId: string, requestId: string, request:
       const cancelled = request.cancel_queued === true ? work.state.queue.map((queued) => queued.turnId) : [];
       for (const turnId of cancelled) withdrawTurn(work, turnId);
       if (phase.name === "live") {
+        const { stalled } = work.state;
+        if (stalled !== undefined) change(work, { stalled: { ...stalled, interrupted: true } });
         // The CLI knows only of what it has; what waits here is told by us.
         const turn_ids = work.state.queue.map((queued) => queued.turnId);
         if (turn_ids.length > 0) tell(work, "turn.still_queued", { turn_ids });
@@ -139,10 +148,10 @@ function answeredHere(work: Work, commandId: string, requestId: string, request:
 /** The first valid answer wins; the session has looked up why a request is not open before this is reached. */
 function onControlResponse(work: Work, command: CommandOf<"control_response">, actor: Actor): void {
   const { open, line, decision, settles } = answerRequest(work, command.payload, actor);
-  record(work, command, actor, line, open.turn_id === undefined ? {} : { turn_id: open.turn_id });
+  const seq = record(work, command, actor, line, open.turn_id === undefined ? {} : { turn_id: open.turn_id });
   if (!settles) return approveRequest(work, open, line, actor);
   resolveRequest(work, open.request_id, { outcome: "answered", decision, decided_by: actor.id });
-  work.stdin.push(line);
+  work.stdin.push(seq);
 }
 
 function onControlCancel(work: Work, command: CommandOf<"control_cancel_request">, actor: Actor): void {
@@ -153,6 +162,6 @@ function onControlCancel(work: Work, command: CommandOf<"control_cancel_request"
       details: { request_id },
     });
   }
-  record(work, command, actor, { ...command.payload });
-  if (work.state.phase.name === "live") work.stdin.push({ ...command.payload });
+  const seq = record(work, command, actor, { ...command.payload });
+  if (work.state.phase.name === "live") work.stdin.push(seq);
 }

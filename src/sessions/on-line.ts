@@ -29,6 +29,10 @@ export function onLine(work: Work, line: Line): void {
       return;
     case "result":
       return onResult(work, line);
+    // It exists only because the server asked for it: stored by the engine, shown to nobody (contract promise 4).
+    case "transcript_mirror":
+      work.mirrored.push(line.bytes);
+      return;
     case "command_lifecycle":
       forward(work, line, type);
       if (line.message.state === "cancelled") withdrawTurn(work, stringField(line.message, "command_uuid") ?? "");
@@ -92,6 +96,11 @@ function onSystem(work: Work, line: Line): void {
       forward(work, line, "system");
       if (typeof message.permissionMode === "string") change(work, { permissionMode: message.permissionMode });
       return;
+    case "api_retry": {
+      forward(work, line, "system");
+      const delayMs = typeof message.retry_delay_ms === "number" ? message.retry_delay_ms : 0;
+      return change(work, { retryUntilMs: work.now + delayMs });
+    }
     case "background_tasks_changed":
       forward(work, line, "system");
       return change(work, { background: taskIds(message.tasks) });
@@ -107,6 +116,7 @@ function taskIds(tasks: unknown): readonly string[] {
 /** `init` opens every turn, not every process. One that nobody asked for is a turn the CLI started by itself. */
 function onInit(work: Work, line: Line): void {
   const { message } = line;
+  if (work.state.rerun) change(work, { rerun: false });
   const listed: readonly unknown[] = Array.isArray(message.user_message_uuids) ? message.user_message_uuids : [];
   const named = work.state.turns.find((turn) => listed.includes(turn.turnId));
   if (named !== undefined && named.turnId !== work.state.current) startTurn(work, named);

@@ -6,7 +6,7 @@ import type { JsonObject } from "../protocol/json.ts";
 import type { Verdict } from "../protocol/policy.ts";
 import type { Capability, Registration } from "../protocol/registration.ts";
 import type { Role } from "../protocol/roles.ts";
-import type { NewSession, SessionPatch } from "../protocol/sessions.schema.ts";
+import type { NewFork, NewSession, SessionPatch } from "../protocol/sessions.schema.ts";
 
 // A session hands its log on: those who read it need the words for it.
 export type { EventLog, LogEvent };
@@ -116,6 +116,12 @@ export interface SessionFilter {
 export interface Sessions {
   /** @throws BrokerError cwd_refused, agent_arg_refused, id_reused (same key, other body) */
   create(input: NewSession, owner: { tenant: string; actor: Actor; idempotencyKey?: string }): Promise<SessionView>;
+  /** A new session from the history of that one. @throws BrokerError as create, and not_found, bad_request for an unknown `at` */
+  fork(
+    id: string,
+    input: NewFork,
+    owner: { tenant: string; actor: Actor; idempotencyKey?: string },
+  ): Promise<SessionView>;
   /** undefined when there is none of that id in that tenant (undefined tenant = any): foreign and missing look the same. */
   find(id: string, tenant: string | undefined): Promise<Session | undefined>;
   list(filter: SessionFilter): Promise<{ sessions: SessionView[]; next?: string }>;
@@ -123,6 +129,6 @@ export interface Sessions {
   watch(tenant: string | undefined, changed: (view: SessionView) => void): () => void;
   /** Ends it if need be, then removes its log, own folder and home. */
   purge(id: string): Promise<void>;
-  /** Stops agents by a shortened ladder and flushes logs. */
-  close(): Promise<void>;
+  /** Flushes logs. Agents whose runner outlives the server go on, unless `stopAgents`; others are stopped by a shortened ladder. */
+  close(options?: { readonly stopAgents?: boolean }): Promise<void>;
 }

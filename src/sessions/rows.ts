@@ -1,16 +1,23 @@
 import type { SessionView } from "../protocol/events.ts";
 import { type Seq, seq, sessionId } from "../protocol/ids.ts";
+import { isJsonObject, type JsonObject } from "../protocol/json.ts";
 import type { AgentOptions } from "../protocol/sessions.schema.ts";
 import type { Row, Store, Write } from "../store/port.ts";
-import { restoredState, type Snapshot, type State, sessionState, snapshotOf } from "./state.ts";
+import { needsServer, restoredState, type Snapshot, type State, sessionState, snapshotOf } from "./state.ts";
 
-/** What was asked for at creation; never changes. */
+/** What was asked for at creation; only idleTimeoutS ever changes. */
 export interface Spec {
   readonly agent: AgentOptions;
   /** Relative to the tenant's folder. */
   readonly cwd: string;
   /** The client named the folder: purge leaves it alone. */
   readonly ownFolder: boolean;
+  /** A conversation of another session that this one begins as a copy of. */
+  readonly fork?: { readonly cliSessionId: string; readonly at?: string };
+  /** What becomes of a turn whose agent dies: it fails (default), or the next process runs it again. */
+  readonly onCrash?: "fail" | "continue";
+  /** Seconds that an idle process is kept, 0 = for ever; absent = the server's own. */
+  readonly idleTimeoutS?: number;
 }
 
 /** A session's row, decoded. */
@@ -22,6 +29,8 @@ export interface SessionRow {
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
   readonly head: Seq;
+  /** How far the durable events reach in the output of the agent that lives. */
+  readonly mark: number;
   readonly spec: Spec;
   readonly snapshot: Snapshot;
 }
@@ -37,6 +46,7 @@ export function decodeRow(row: Row): SessionRow {
     createdAtMs: Number(row.created_at_ms),
     updatedAtMs: Number(row.updated_at_ms),
     head: seq(Number(row.head)),
+    mark: Number(row.mark),
     spec: JSON.parse(text(row, "spec")),
     snapshot: JSON.parse(text(row, "snapshot")),
   };
@@ -61,23 +71,39 @@ export function insertSession(row: SessionRow): Write {
 
 /** Stored in the transaction of the events that changed it. */
 export function saveState(id: string, state: State, now: number): Write {
-  const snapshot = snapshotOf(state);
   return {
     sql: "UPDATE sessions SET state = ?, live = ?, snapshot = ?, updated_at_ms = ? WHERE id = ?",
-    params: [sessionState(state), snapshot.hadAgent ? 1 : 0, JSON.stringify(snapshot), now, id],
+    params: [sessionState(state), needsServer(state) ? 1 : 0, JSON.stringify(snapshotOf(state)), now, id],
   };
 }
 
-export function saveLabels(id: string, name: string | null, metadata: SessionRow["metadata"], now: number): Write {
+/** Large and seldom new, so it is kept apart from the snapshot. */
+export function saveInitialized(id: string, answer: JsonObject | undefined): Write {
+  return answer === undefined
+    ? { sql: "DELETE FROM session_initialized WHERE session = ?", params: [id] }
+    : {
+        sql: "INSERT OR REPLACE INTO session_initialized (session, answer) VALUES (?, ?)",
+        params: [id, JSON.stringify(answer)],
+      };
+}
+
+export async function readInitialized(store: Store, id: string): Promise<JsonObject | undefined> {
+  const [row] = await store.read("SELECT answer FROM session_initialized WHERE session = ?", [id]);
+  const answer: unknown = row && JSON.parse(text(row, "answer"));
+  return isJsonObject(answer) ? answer : undefined;
+}
+
+/** What PATCH may change. */
+export function saveLabels({ id, name, metadata, spec }: SessionRow, now: number): Write {
   return {
-    sql: "UPDATE sessions SET name = ?, metadata = ?, updated_at_ms = ? WHERE id = ?",
-    params: [name, JSON.stringify(metadata), now, id],
+    sql: "UPDATE sessions SET name = ?, metadata = ?, spec = ?, updated_at_ms = ? WHERE id = ?",
+    params: [name, JSON.stringify(metadata), JSON.stringify(spec), now, id],
   };
 }
 
 /** What a session leaves in tables of its own, without its events. */
 export function deleteSession(id: string): Write[] {
-  return ["commands", "used_ids", "idempotency"]
+  return ["commands", "used_ids", "idempotency", "session_initialized", "transcript_entries"]
     .map((table) => ({ sql: `DELETE FROM ${table} WHERE session = ?`, params: [id] }))
     .concat([{ sql: "DELETE FROM sessions WHERE id = ?", params: [id] }]);
 }
@@ -97,6 +123,7 @@ export function viewOf(row: SessionRow, state: State, head: Seq): SessionView {
     metadata: row.metadata,
     state: sessionState(state),
     ...(phase.name === "failed" && { reason: phase.reason }),
+    ...(phase.name === "starting" && phase.waiting !== undefined && { reason: phase.waiting }),
     head,
     created_at_ms: row.createdAtMs,
     updated_at_ms: row.updatedAtMs,
@@ -116,5 +143,5 @@ export function viewOf(row: SessionRow, state: State, head: Seq): SessionView {
 
 /** The view of a session that nobody has opened since the server started. */
 export function storedView(row: SessionRow): SessionView {
-  return viewOf(row, restoredState(row.snapshot, row.head, "hibernated"), row.head);
+  return viewOf(row, restoredState(row.snapshot, row.head), row.head);
 }

@@ -10,8 +10,10 @@ import { type SessionRow, saveLabels, viewOf } from "./rows.ts";
 import type { State } from "./state.ts";
 import { findTurnEnd, turnOfCommand } from "./turn-ends.ts";
 
-export interface SessionParts extends Omit<EngineParts, "memory" | "turnsEnded" | "row"> {
+export interface SessionParts extends Omit<EngineParts, "memory" | "turnsEnded" | "row" | "idleTimeoutMs"> {
   readonly row: SessionRow;
+  /** For sessions that say nothing of their own, in milliseconds. */
+  readonly defaultIdleTimeoutMs: number;
   readonly store: Store;
   readonly log: EventLog;
 }
@@ -36,7 +38,15 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
     }
     ended.check();
   };
-  const engine = createEngine({ ...parts, memory, turnsEnded, changed: () => changed() }, initial);
+  const idleTimeoutMs = (): number => {
+    const { idleTimeoutS } = row.spec;
+    return idleTimeoutS === undefined ? parts.defaultIdleTimeoutMs : idleTimeoutS * 1000;
+  };
+  const engine = createEngine(
+    { ...parts, memory, turnsEnded, idleTimeoutMs, changed: () => changed() },
+    initial,
+    row.mark,
+  );
   const ended = whenEnded(engine);
   const changed = (): void => {
     ended.check();
@@ -89,9 +99,11 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
         ...row,
         name: patch.name === undefined ? row.name : patch.name,
         metadata: patch.metadata ?? row.metadata,
+        spec: { ...row.spec, ...(patch.idle_timeout_s !== undefined && { idleTimeoutS: patch.idle_timeout_s }) },
       };
       const updatedAtMs = now();
-      await store.write([saveLabels(id, row.name, row.metadata, updatedAtMs)]);
+      await store.write([saveLabels(row, updatedAtMs)]);
+      engine.touch();
       row = { ...row, updatedAtMs };
       parts.changed();
       return viewOf(row, engine.state(), log.head());

@@ -1,14 +1,15 @@
-import type { AgentExit, AgentOutput } from "../agents/port.ts";
+import type { AgentOutput } from "../agents/port.ts";
 import type { Command } from "../protocol/commands.ts";
 import { timeOutControl } from "./on-agent-control.ts";
 import { onCommand } from "./on-command.ts";
-import { onEnd, onExit, onRecovered } from "./on-exit.ts";
+import { type Exited, onEnd, onExit, onRecovered } from "./on-exit.ts";
 import { onLine, onOtherOutput } from "./on-line.ts";
 import { onOwnerDue, onRegister, onUnregister, type Registering } from "./on-owner.ts";
+import { onAway, onHibernate, onQuit, onRerunDue, onSilent, onStallDue, onWaiting, onWakeDue } from "./on-time.ts";
 import { initializeRequest } from "./owners.ts";
 import type { Actor, Decide } from "./port.ts";
 import { expireRequest } from "./requests.ts";
-import type { Snapshot, State } from "./state.ts";
+import type { State } from "./state.ts";
 import { change, finishWork, type Outcome, startWork, tell, type Work } from "./work.ts";
 
 /** Everything that can happen to a session. */
@@ -18,11 +19,21 @@ export type Signal =
   | {
       readonly type: "spawned";
       readonly pid: number;
-      readonly process: Snapshot["process"];
+      readonly process: State["process"];
       readonly resumed: boolean;
     }
-  | { readonly type: "exited"; readonly exit: AgentExit }
-  | { readonly type: "recovered"; readonly jumped: boolean }
+  | ({ readonly type: "exited" } & Exited)
+  | ({ readonly type: "recovered"; readonly jumped: boolean } & Omit<Exited, "exit">)
+  /** The runner has these lines of stdin; it cannot be reached; it can again. */
+  | { readonly type: "written"; readonly id: number }
+  | { readonly type: "away"; readonly isAway: boolean }
+  | { readonly type: "waiting"; readonly run: string; readonly reason: string | undefined }
+  | { readonly type: "hibernate" }
+  | { readonly type: "wake_due" }
+  | { readonly type: "silent"; readonly forMs: number }
+  | { readonly type: "stall_due"; readonly turnId: string }
+  | { readonly type: "rerun_due" }
+  | { readonly type: "quit" }
   /** The time that a policy gave for an answer, or the CLI had for a control_request, is over. */
   | { readonly type: "request_due"; readonly requestId: string }
   | { readonly type: "control_due"; readonly requestId: string }
@@ -45,42 +56,62 @@ export interface StepContext {
  */
 export function step(state: State, signal: Signal, context: StepContext): Outcome {
   const work = startWork(state, context);
+  take(work, signal);
+  return finishWork(work);
+}
+
+function take(work: Work, signal: Signal): void {
   switch (signal.type) {
     case "command":
-      onCommand(work, signal.command, signal.actor);
-      return finishWork(work);
+      return onCommand(work, signal.command, signal.actor);
     case "output":
-      for (const output of signal.lines) {
-        if (output.kind === "line") onLine(work, output);
-        else onOtherOutput(work, output, signal.lineLimitBytes);
-      }
-      return finishWork(work);
+      return onOutput(work, signal.lines, signal.lineLimitBytes);
     case "spawned":
-      onSpawned(work, signal);
-      return finishWork(work);
+      return onSpawned(work, signal);
+    case "written":
+      return change(work, { outbox: work.state.outbox.filter((line) => line.id > signal.id) });
     case "exited":
-      return finishWork(work, onExit(work, signal.exit));
+      work.reason = onExit(work, signal);
+      return;
     case "recovered":
-      onRecovered(work, signal.jumped);
-      return finishWork(work);
+      return onRecovered(work, signal.jumped, signal);
+    case "away":
+      return onAway(work, signal.isAway);
+    case "waiting":
+      return onWaiting(work, signal.run, signal.reason);
     case "request_due":
-      expireRequest(work, signal.requestId);
-      return finishWork(work);
+      return expireRequest(work, signal.requestId);
     case "control_due":
-      timeOutControl(work, signal.requestId);
-      return finishWork(work);
+      return timeOutControl(work, signal.requestId);
     case "register":
-      onRegister(work, signal);
-      return finishWork(work);
+      return onRegister(work, signal);
     case "unregister":
-      onUnregister(work, signal.connectionId);
-      return finishWork(work);
+      return onUnregister(work, signal.connectionId);
     case "owner_due":
-      onOwnerDue(work, signal.owner, signal.awaySinceMs);
-      return finishWork(work);
+      return onOwnerDue(work, signal.owner, signal.awaySinceMs);
+    case "hibernate":
+      return onHibernate(work);
+    case "wake_due":
+      return onWakeDue(work);
+    case "silent":
+      return onSilent(work, signal.forMs);
+    case "stall_due":
+      return onStallDue(work, signal.turnId);
+    case "rerun_due":
+      return onRerunDue(work);
+    case "quit":
+      return onQuit(work);
     case "end":
-      onEnd(work);
-      return finishWork(work);
+      return onEnd(work);
+  }
+}
+
+function onOutput(work: Work, lines: readonly AgentOutput[], lineLimitBytes: number): void {
+  // Whatever comes, the silence is over.
+  if (work.state.stalled !== undefined && !work.state.stalled.interrupted) change(work, { stalled: undefined });
+  for (const output of lines) {
+    if (output.kind === "line") onLine(work, output);
+    else onOtherOutput(work, output, lineLimitBytes);
   }
 }
 

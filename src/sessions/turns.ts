@@ -36,7 +36,8 @@ export function startNext(work: Work): void {
 
 function writeMessage(work: Work, queued: QueuedTurn): Turn {
   work.stdin.push(queued.seq);
-  return { turnId: queued.turnId, by: "user", seq: queued.seq, started: false, echoed: false };
+  const { turnId, seq, delivery, started = false } = queued;
+  return { turnId, by: "user", seq, delivery, started, echoed: false };
 }
 
 type Ending =
@@ -85,7 +86,7 @@ function dropTurns(work: Work, turnIds: readonly string[]): void {
     turns,
     queue: work.state.queue.filter((queued) => !turnIds.includes(queued.turnId)),
     current: running ? work.state.current : undefined,
-    ...(running ? {} : { streaming: undefined }),
+    ...(running ? {} : { streaming: undefined, stalled: undefined }),
   });
   if (!running) work.edge = "end";
 }
@@ -101,14 +102,18 @@ export function withdrawTurn(work: Work, turnId: string): boolean {
   return true;
 }
 
+/** The text of a message that will not be finished becomes durable. */
+export function keepPartial(work: Work): void {
+  const { current, streaming } = work.state;
+  if (current !== undefined && streaming !== undefined && streaming.text !== "") {
+    const id = streaming.messageId === undefined ? {} : { message_id: streaming.messageId };
+    tell(work, "turn.partial", { turn_id: current, ...id, text: streaming.text }, current);
+  }
+  change(work, { streaming: undefined });
+}
+
 /** Every unfinished turn fails; whoever waits for a `result` line gets one (contract 5). */
 export function failTurns(work: Work, reason: FailureReason, message: string, turnIds: readonly string[]): void {
-  const running = turnIds.find((turnId) => turnId === work.state.current);
-  const streaming = work.state.streaming;
-  if (running !== undefined && streaming !== undefined && streaming.text !== "") {
-    const id = streaming.messageId === undefined ? {} : { message_id: streaming.messageId };
-    tell(work, "turn.partial", { turn_id: running, ...id, text: streaming.text }, running);
-  }
   for (const turnId of turnIds) {
     const line = {
       type: "result",

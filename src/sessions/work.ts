@@ -2,7 +2,7 @@ import type { TurnEdge } from "../log/port.ts";
 import type { Origin, SystemEventType, SystemPayloads } from "../protocol/events.ts";
 import type { JsonObject } from "../protocol/json.ts";
 import type { AuditNote, Decide, TurnEnd } from "./port.ts";
-import { type State, sessionState } from "./state.ts";
+import { type OutboxLine, type State, sessionState } from "./state.ts";
 
 /** An event that a step decided on; the session adds id and time and encodes it. */
 export interface Draft {
@@ -19,17 +19,22 @@ export interface Draft {
   readonly restricted?: true;
 }
 
+/** `stop` is the ladder from its first rung, after the lines of this step; `kill` has no patience. */
+export type Lifecycle = "start" | "stop" | "kill";
+
 /** What a step wants done, in this order: append, then (durable) stdin lines and lifecycle. */
 export interface Outcome {
   readonly state: State;
   readonly events: readonly Draft[];
-  /** Lines for the agent's stdin: an object, or the number of the `query` event whose payload is the line. */
-  readonly stdin: readonly (JsonObject | number)[];
-  readonly lifecycle: "start" | "stop" | undefined;
+  /** New lines for the agent's stdin, in the order of their ids. */
+  readonly stdin: readonly OutboxLine[];
+  readonly lifecycle: Lifecycle | undefined;
   readonly edge: TurnEdge | undefined;
   readonly ended: readonly TurnEnd[];
   /** For the audit record, in the transaction of the events: written before anything reaches the agent. */
   readonly audits: readonly AuditNote[];
+  /** transcript_mirror lines: for the stored transcript, in the transaction of the events. */
+  readonly mirrored: readonly Uint8Array[];
 }
 
 /** A step under way: a private copy of the state, and what has been decided so far. */
@@ -38,11 +43,15 @@ export interface Work {
   readonly now: number;
   readonly newId: () => string;
   readonly events: Draft[];
+  /** Lines for the agent's stdin: an object, or the number of the event whose payload is the line. */
   readonly stdin: (JsonObject | number)[];
-  lifecycle: "start" | "stop" | undefined;
+  lifecycle: Lifecycle | undefined;
   edge: TurnEdge | undefined;
   readonly ended: TurnEnd[];
   readonly audits: AuditNote[];
+  readonly mirrored: Uint8Array[];
+  /** For the state that follows, where there is one to give. */
+  reason: string | undefined;
   readonly decide: Decide;
 }
 
@@ -61,6 +70,8 @@ export function startWork(
     edge: undefined,
     ended: [],
     audits: [],
+    mirrored: [],
+    reason: undefined,
   };
 }
 
@@ -104,14 +115,25 @@ export function speakForAgent(
 }
 
 /** Tells a changed state and closes the step. */
-export function finishWork(work: Work, reason?: string): Outcome {
+export function finishWork(work: Work): Outcome {
+  const { reason } = work;
   const told = sessionState(work.state);
   if (told !== work.state.told) {
     tell(work, "session.state", { state: told, ...(reason !== undefined && { reason }) });
     change(work, { told });
   }
-  const { state, events, stdin, lifecycle, ended, audits } = work;
+  const stdin = numberLines(work);
+  const { state, events, lifecycle, ended, audits, mirrored } = work;
   // One turn ended and the next one runs already: its previews need their numbers guarded.
   const edge = work.edge === "end" && state.current !== undefined ? "begin" : work.edge;
-  return { state, events, stdin, lifecycle, edge, ended, audits };
+  return { state, events, stdin, lifecycle, edge, ended, audits, mirrored };
+}
+
+/** Lines stay in the state until the runner has confirmed them: a server that comes after a crash hands in again what may be missing. */
+function numberLines(work: Work): readonly OutboxLine[] {
+  if (work.stdin.length === 0) return [];
+  const first = work.state.stdinId + 1;
+  const lines = work.stdin.map((line, index) => ({ id: first + index, line }));
+  change(work, { stdinId: first + lines.length - 1, outbox: [...work.state.outbox, ...lines] });
+  return lines;
 }

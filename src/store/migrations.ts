@@ -155,6 +155,31 @@ export const MIGRATIONS: readonly Migration[] = [
       CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (webhook, place) WHERE state = 'pending';
     `,
   },
+  {
+    id: 5,
+    name: "lines of the runner, initialize answers, the agent's own transcripts",
+    sql: `
+      -- The number of the runner's line that the durable events reach.
+      ALTER TABLE sessions ADD COLUMN mark INTEGER NOT NULL DEFAULT 0;
+
+      CREATE TABLE session_initialized (
+        session TEXT NOT NULL PRIMARY KEY,
+        answer TEXT NOT NULL
+      ) STRICT;
+
+      -- The CLI's own files of its conversations: a row for each line (each file that is not .jsonl: one row), id is the order.
+      CREATE TABLE transcript_entries (
+        id INTEGER PRIMARY KEY,
+        session TEXT NOT NULL,
+        cli_session TEXT NOT NULL,
+        file TEXT NOT NULL,
+        uuid TEXT,
+        entry BLOB NOT NULL
+      ) STRICT;
+      CREATE INDEX transcript_by_order ON transcript_entries (session, cli_session, id, file);
+      CREATE UNIQUE INDEX transcript_entry_once ON transcript_entries (session, uuid, file) WHERE uuid IS NOT NULL;
+    `,
+  },
 ];
 
 /** Brings a database up to the newest schema, one transaction a step. @throws BrokerError data_dir_newer */

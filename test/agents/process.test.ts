@@ -158,7 +158,7 @@ test("what waits for an agent that reads nothing is bounded", async () => {
   const overflowed = Promise.withResolvers<void>();
   const trouble = { broken() {}, overflowed: () => overflowed.resolve() };
   const stdin = createAgentStdin(child.stdin, trouble, 10 * BYTES);
-  const taken = Array.from({ length: 12 }, () => stdin.write({ type: "x", text: "z".repeat(BYTES) }));
+  const taken = Array.from({ length: 12 }, () => stdin.write(Buffer.alloc(BYTES, "z")));
   await overflowed.promise;
   expect(child.stdin.writableLength).toBeLessThanOrEqual(10 * BYTES);
   child.kill("SIGKILL");

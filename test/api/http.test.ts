@@ -176,12 +176,18 @@ verifies("IDEMPOTENCY", "a retried creation, command or turn is done once, over 
 verifies("NOT-AVAILABLE", "what later versions serve is refused by name, not half done", async () => {
   await using server = await startServer();
   const { id } = await server.session();
-  const post = (path: string, body: unknown) => server.call("POST", path, { body });
-  expectProblem(await post("/v1/sessions", { resume_from: { session_id: id } }), "not_available", "resume_from");
-  expectProblem(await post("/v1/sessions", { idle_timeout_s: 60 }), "not_available", "idle_timeout_s");
-  expectProblem(await server.call("PATCH", `/v1/sessions/${id}`, { body: { idle_timeout_s: 1 } }), "not_available");
-  expectProblem(await post(`/v1/sessions/${id}/fork`, {}), "not_available");
-  expectProblem(await post("/v1/sessions/nobody/fork", {}), "not_found");
+  const control = (request: object) => {
+    const body = {
+      id: "c",
+      event_type: "control_request",
+      payload: { type: "control_request", request_id: "r", request },
+    };
+    return server.call("POST", `/v1/sessions/${id}/commands`, { body });
+  };
+  const servers = { subtype: "mcp_set_servers", servers: {} };
+  expectProblem(await control(servers), "not_available", "payload.request.subtype");
+  const agents = { subtype: "initialize", agents: { a: {} } };
+  expectProblem(await control(agents), "not_available", "payload.request.agents");
 });
 
 verifies(

@@ -16,6 +16,7 @@ const CALLS: readonly (readonly [method: string, path: string, body: unknown, ro
   ["POST", "/v1/sessions", { agent: { permission_mode: "acceptEdits" } }, "---AO"],
   ["POST", "/v1/sessions", { agent: { env: { GIT_AUTHOR_NAME: "x" } } }, "---AO"],
   ["PATCH", "/v1/sessions/{id}", { name: "x" }, "--dAO"],
+  ["POST", "/v1/sessions/{id}/fork", {}, "--dAO"],
   ["POST", "/v1/sessions/{id}/turns", { text: "x" }, "--dAO"],
   ["POST", "/v1/sessions/{id}/commands", { event_type: "query", payload: { text: "x" } }, "--dAO"],
   ["POST", "/v1/sessions/{id}/commands", control("get_context_usage"), "--dAO"],

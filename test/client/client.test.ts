@@ -506,6 +506,28 @@ test("a loop that is left says unsubscribe, and unknown frames are ignored", asy
   expect(await wire.next()).toEqual({ type: "unsubscribe", session_id: "s1" });
 });
 
+test("a fork is asked for once, and comes as a handle that works", async () => {
+  await using world = await start();
+  let calls = 0;
+  world.server.answer(() =>
+    ++calls === 1 ? { status: 502, body: "" } : { status: 201, body: { id: "s9", state: "hibernated" } },
+  );
+  const fork = await world.client.session("s1").fork({ at: "u1", name: "second" });
+  expect(fork.id).toBe("s9");
+  const [first, second] = world.server.calls;
+  expect(first).toMatchObject({ method: "POST", path: "/v1/sessions/s1/fork" });
+  expect(second?.headers["idempotency-key"]).toBe(first?.headers["idempotency-key"]);
+  const events = fork.events();
+  const wire = await world.server.welcomed();
+  expect(await wire.next()).toMatchObject({ type: "subscribe", session_id: "s9" });
+  wire.send(subscribed("s9", 0, []));
+  wire.send(event("s9", 1, "session.forked", { session_id: "s1", at: "u1" }));
+  for await (const one of events) {
+    expect(one.seq).toBe(1);
+    break;
+  }
+});
+
 test("creating is tried again under one Idempotency-Key", async () => {
   await using world = await start();
   let calls = 0;

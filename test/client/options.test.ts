@@ -33,6 +33,13 @@ verifies("CONFIG", "every option has a variable and a flag of the same name, and
     "PATCHBAY_QUERY_LIMIT_BYTES",
     "PATCHBAY_INBOUND_LIMIT_BYTES",
     "PATCHBAY_HEARTBEAT_MS",
+    "PATCHBAY_IDLE_TIMEOUT_S",
+    "PATCHBAY_LIVE_AGENTS",
+    "PATCHBAY_LIVE_AGENTS_PER_TENANT",
+    "PATCHBAY_STARTING_AGENTS",
+    "PATCHBAY_STALL_S",
+    "PATCHBAY_RETENTION_DAYS",
+    "PATCHBAY_RETENTION_BYTES_PER_TENANT",
   ]);
   expect(flagOf("agentLineLimitBytes")).toBe("--agent-line-limit-bytes");
   expect(broker({ PATCHBAY_PORT: "1", PATCHBAY_HOST: "::1" }, { port: "2" })).toEqual({ port: 2, host: "::1" });

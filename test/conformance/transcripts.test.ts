@@ -19,6 +19,8 @@ const part = (value: unknown, name: string): JsonObject => {
 };
 const subtypeOf = (message: JsonObject): string | undefined => stringField(part(message, "request"), "subtype");
 const answeredId = (payload: unknown): string => stringField(part(payload, "response"), "request_id") ?? "";
+/** Printed only because the server asks for it, and for the store alone. */
+const isMirror = ({ dir, message }: Recorded): boolean => dir === "recv" && message.type === "transcript_mirror";
 const isInitialize = (entry: Recorded | undefined): boolean =>
   entry?.dir === "send" && subtypeOf(entry.message) === "initialize";
 
@@ -80,6 +82,7 @@ async function playHost(server: TestServer, id: string, file: string, seen: Ever
   );
   let sent = 0;
   for (const entry of entries) {
+    if (isMirror(entry)) continue;
     if (entry.dir === "recv") await socket.next("event", (event) => event.source === "agent" && !isOwnAnswer(event));
     else if (entry.dir === "send") {
       await send(entry, sent === 0);
@@ -92,7 +95,7 @@ async function playHost(server: TestServer, id: string, file: string, seen: Ever
 /** What the agent wrote: the recorded lines, with the request id that the broker chose for its initialize. */
 function linesOf(entries: readonly Recorded[], received: readonly string[]): string[] {
   const first = entries.find(({ dir }) => dir === "send");
-  const recorded = entries.filter(({ dir }) => dir === "recv").map(({ raw }) => raw);
+  const recorded = entries.filter((entry) => entry.dir === "recv" && !isMirror(entry)).map(({ raw }) => raw);
   const own = received.find((line) => line.includes('"request_id":"broker-'));
   const ours = JSON.stringify(answeredId(JSON.parse(own ?? "{}")));
   if (!isInitialize(first)) return own === undefined ? recorded : [own, ...recorded];

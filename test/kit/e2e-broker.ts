@@ -8,6 +8,7 @@ import type { RecordedRequest } from "../../src/demo/recorder.ts";
 import type { Rule } from "../../src/demo/rules.ts";
 import { CLI_VERSIONS } from "../demo/cli.ts";
 import { orphansOf } from "./model-messages.ts";
+import { stopRunner } from "./runner-process.ts";
 import { makeTempDir } from "./temp-dir.ts";
 import { type Watched, watch } from "./watched-session.ts";
 
@@ -36,7 +37,7 @@ export interface E2e extends AsyncDisposable {
   session(input?: SessionInput): Promise<Watched>;
   /** Another look at a session, from its beginning, through the broker that runs now. */
   attach(id: string): Promise<Watched>;
-  /** Closes the broker and starts another one on the same data directory. */
+  /** Closes the broker with its agents, and starts another one on the same data directory. */
   restart(): Promise<void>;
 }
 
@@ -66,9 +67,9 @@ export async function startE2e({ version, path }: CliBinary, script: readonly Ru
     return { broker, client: connect({ url: broker.url, token: ADMIN_KEY }) };
   };
   let running = await open();
-  const shut = async (): Promise<void> => {
+  const shut = async (last: { stopAgents?: boolean } = {}): Promise<void> => {
     running.client.close();
-    await running.broker.close();
+    await running.broker.close(last);
   };
   const attach = async (id: string): Promise<Watched> => {
     const session = running.client.session(id);
@@ -92,11 +93,12 @@ export async function startE2e({ version, path }: CliBinary, script: readonly Ru
     session: async (input) => attach((await running.client.createSession(input)).id),
     attach,
     async restart() {
-      await shut();
+      await shut({ stopAgents: true });
       running = await open();
     },
     async [Symbol.asyncDispose]() {
-      await shut();
+      await shut({ stopAgents: true });
+      await stopRunner(join(folder.path, "data"));
       await model.close();
       folder[Symbol.dispose]();
       // The real API refuses a conversation with half a tool call, so no scenario may leave one behind.

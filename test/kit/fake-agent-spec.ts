@@ -69,6 +69,8 @@ export interface FakeBehaviour {
   readonly startDelayMs?: number;
   /** Keeps a copy of both pipes in its HOME; `crossed` reads it. */
   readonly recordsPipes?: boolean;
+  /** A folder where each process keeps a journal of both pipes, line by line, with the time. */
+  readonly journal?: string;
 }
 
 const PROGRAM = fileURLToPath(import.meta.resolve("./fake-agent-start.mjs"));

@@ -2,7 +2,7 @@ import { runTurn } from "./fake-agent-actions.ts";
 import type { Control } from "./fake-agent-control.ts";
 import type { History } from "./fake-agent-history.ts";
 import { type Conversation, emit, emitInit, emitResult } from "./fake-agent-turn.ts";
-import { isMessage, type Message, part, text, writeLine } from "./fake-agent-wire.ts";
+import { isMessage, type Message, noteTaken, part, text, writeLine } from "./fake-agent-wire.ts";
 
 interface TurnPlace {
   readonly conversation: Conversation;
@@ -26,6 +26,7 @@ export async function runUserTurn(message: Message, place: TurnPlace): Promise<v
   state(conversation, "running");
   emitInit(conversation);
   history.add(conversation.sessionId, message);
+  noteTaken(uuid);
   if (place.echoes) echo(message, conversation);
   const signal = control.beginTurn();
   try {

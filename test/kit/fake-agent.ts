@@ -6,7 +6,7 @@ import { basename, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { createHistory } from "./fake-agent-history.ts";
 import type { FakeBehaviour } from "./fake-agent-spec.ts";
-import { type Message, part, readStdin, recordPipes, text } from "./fake-agent-wire.ts";
+import { type Message, part, readStdin, recordPipes, startJournal, text } from "./fake-agent-wire.ts";
 
 const flags = process.argv.slice(2);
 const flag = (name: string): string | undefined =>
@@ -19,6 +19,7 @@ async function main(): Promise<void> {
     return;
   }
   if (behaviour.recordsPipes === true) recordPipes(process.env.HOME ?? ".");
+  if (behaviour.journal !== undefined) startJournal(behaviour.journal);
   if (behaviour.stderr !== undefined) writeSync(2, behaviour.stderr);
   if (behaviour.exitCode !== undefined) process.exit(behaviour.exitCode);
   if (behaviour.startDelayMs !== undefined) await delay(behaviour.startDelayMs);
@@ -44,7 +45,8 @@ async function converse(): Promise<void> {
   const { runUserTurn } = await import("./fake-agent-user-turn.ts");
   const history = createHistory(flag("--session-id"), flag("--resume"));
   const conversation = {
-    sessionId: flag("--resume") ?? flag("--session-id") ?? randomUUID(),
+    sessionId:
+      (flags.includes("--fork-session") ? undefined : flag("--resume")) ?? flag("--session-id") ?? randomUUID(),
     userUuids: [],
     showsPreviews: flags.includes("--include-partial-messages"),
   };

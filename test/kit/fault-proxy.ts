@@ -22,8 +22,8 @@ interface Pair {
   readonly server: Socket;
 }
 
-/** Starts a proxy in front of a server on loopback. */
-export async function startFaultProxy(targetPort: number): Promise<FaultProxy> {
+/** Starts a proxy in front of a server on loopback; a function says anew for each connection where it is. */
+export async function startFaultProxy(target: number | (() => number)): Promise<FaultProxy> {
   const pairs = new Set<Pair>();
   const budgets: number[] = [];
   let silent = false;
@@ -41,7 +41,7 @@ export async function startFaultProxy(targetPort: number): Promise<FaultProxy> {
   };
   const listener = createServer((client) => {
     count += 1;
-    const server = connect({ host: "127.0.0.1", port: targetPort });
+    const server = connect({ host: "127.0.0.1", port: typeof target === "number" ? target : target() });
     const pair: Pair = { client, server };
     let budget = budgets.shift() ?? Number.POSITIVE_INFINITY;
     pairs.add(pair);

@@ -6,6 +6,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { BrokerOptions } from "../../src/options.ts";
 import { type FakeBehaviour, fakeAgentBinary } from "./fake-agent-spec.ts";
+import { stopRunner } from "./runner-process.ts";
 import { ADMIN_KEY, type Answer, type CallOptions, callServer } from "./server.ts";
 import { makeTempDir } from "./temp-dir.ts";
 import { type ConnectOptions, connect, type WsClient } from "./ws-client.ts";
@@ -42,7 +43,7 @@ export function makeKillableServer(
   behaviour: FakeBehaviour = {},
 ): KillableServer {
   const folder = makeTempDir();
-  const dataDir = join(folder.path, "data");
+  const dataDir = options.dataDir ?? join(folder.path, "data");
   const agents = join(folder.path, "agents");
   mkdirSync(agents);
   const given = {
@@ -52,6 +53,7 @@ export function makeKillableServer(
     claudeBin: fakeAgentBinary(agents, behaviour),
     adminKey: ADMIN_KEY,
     logLevel: "silent",
+    runner: "inline",
     ...options,
   };
   let running: ServerProcess | undefined;
@@ -109,6 +111,7 @@ export function makeKillableServer(
       const last = isRunning ? running : await start();
       last?.process.kill("SIGTERM");
       await last?.exited;
+      await stopRunner(dataDir);
       folder[Symbol.dispose]();
     },
   };

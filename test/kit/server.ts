@@ -77,14 +77,21 @@ export async function startServer({ options, tuning, behaviour }: ServerOptions 
   const agents = `${folder.path}/agents`;
   mkdirSync(agents);
   const claudeBin = fakeAgentBinary(agents, behaviour);
-  const given = { host: "127.0.0.1", port: 0, dataDir, claudeBin, adminKey: ADMIN_KEY, logLevel: "silent" as const };
+  const given = {
+    host: "127.0.0.1",
+    port: 0,
+    dataDir,
+    claudeBin,
+    adminKey: ADMIN_KEY,
+    logLevel: "silent" as const,
+    runner: "inline" as const,
+  };
   const quick = { eofMs: 500, termMs: 500 };
   const broker = await createBroker(
     { ...given, ...options },
     {
+      ...tuning,
       sessions: { stopPatience: quick, closePatience: quick, ...tuning?.sessions },
-      api: tuning?.api ?? {},
-      webhooks: tuning?.webhooks ?? {},
     },
   );
   const { url } = broker;

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
+import { createInlineRunner } from "../../src/agents/inline-runner.ts";
 import { processLauncher } from "../../src/agents/process.ts";
 import { createLogs } from "../../src/log/logs.ts";
 import type { Command } from "../../src/protocol/commands.ts";
@@ -50,11 +51,15 @@ async function openAt(
   const command = fakeAgentBinary(dataDir, behaviour);
   const workspaceRoot = join(dataDir, "workspaces");
   const reports: unknown[] = [];
-  const hosting = createClaudeHosting({
+  const runner = createInlineRunner({
     launcher: processLauncher,
-    binary: async () => ({ command }),
-    dataDir,
-    workspaceRoot,
+    settings: { dataDir, workspaceRoot, binary: async () => ({ command }) },
+  });
+  const hosting = createClaudeHosting({
+    runner,
+    store,
+    agentsStay: false,
+    binary: async () => ({ command, version: "2.1.332" }),
     sharedEnv: {},
     lineLimitBytes: 1024 * 1024,
   });
@@ -75,6 +80,7 @@ async function openAt(
   });
   const close = async (): Promise<void> => {
     await sessions.close();
+    await runner.close();
     await store.close();
   };
   return {

@@ -12,6 +12,10 @@ export function createJudge() {
   const written = new Set<number | string>();
   const asked = new Set<string>();
   const answered = new Set<string>();
+  /** What an event with that number is about: the turn of a query, the request of an answer. */
+  const about = new Map<number, string>();
+  const taken = new Set<string>();
+  let run = "";
   let last = 0;
   const once = (set: Set<number | string>, item: number | string, what: string) => {
     if (set.has(item)) throw new Error(`${what} twice: ${item}`);
@@ -27,6 +31,7 @@ export function createJudge() {
     const request = String(payload.request_id);
     switch (draft.event_type) {
       case "query":
+        about.set(draft.seq, String(draft.turn_id));
         return once(accepted, String(draft.turn_id), "accepted");
       case "turn.started":
         if (ended.has(turn)) throw new Error(`started after its end: ${turn}`);
@@ -43,6 +48,8 @@ export function createJudge() {
         if (draft.origin === "USER_EVENT") asked.add(String(payload.request_id));
         return;
       case "control_response":
+        if (draft.origin === "USER_EVENT" && isJsonObject(payload.response))
+          about.set(draft.seq, String(payload.response.request_id));
         if (draft.command_id !== undefined && draft.origin === "AGENT_EVENT") {
           const response = isJsonObject(payload.response) ? payload.response : {};
           return once(answered, String(response.request_id), "control answered");
@@ -52,11 +59,19 @@ export function createJudge() {
 
   const outcome = (out: Outcome) => {
     out.events.forEach(event);
-    for (const stdin of out.stdin) {
-      if (typeof stdin === "number") once(written, stdin, "message written");
-      else if (stdin.type === "control_response" && isJsonObject(stdin.response))
-        once(written, String(stdin.response.request_id), "answer written");
+    run = out.state.run ?? run;
+    for (const { line } of out.stdin) {
+      const item = typeof line === "number" ? (about.get(line) ?? String(line)) : answerOf(line);
+      if (item === undefined) continue;
+      // A later process may get a message that an earlier one never took, and nothing else again.
+      if (taken.has(item)) throw new Error(`written although it is in the conversation: ${item}`);
+      once(written, accepted.has(item) ? `${item} in ${run}` : item, "written");
     }
+  };
+
+  /** These messages are in the conversation: nobody may write them again. */
+  const inConversation = (ids: Iterable<string>) => {
+    for (const id of ids) taken.add(id);
   };
 
   const closed = () => {
@@ -64,5 +79,8 @@ export function createJudge() {
     expect([...opened].filter((request) => !resolved.has(request))).toEqual([]);
     expect([...asked].filter((id) => !answered.has(id))).toEqual([]);
   };
-  return { outcome, closed };
+  return { outcome, closed, inConversation };
 }
+
+const answerOf = (line: JsonObject): string | undefined =>
+  line.type === "control_response" && isJsonObject(line.response) ? String(line.response.request_id) : undefined;

@@ -15,6 +15,7 @@ import { verifies } from "../kit/verifies.ts";
 async function refusal(options: Record<string, unknown>): Promise<string> {
   try {
     const broker = await createBroker({
+      runner: "inline",
       port: 0,
       logLevel: "silent",
       adminKey: ADMIN_KEY,

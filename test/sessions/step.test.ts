@@ -4,7 +4,7 @@ import { isJsonObject, type JsonObject } from "../../src/protocol/json.ts";
 import type { Verdict } from "../../src/protocol/policy.ts";
 import { BrokerError } from "../../src/protocol/problems.ts";
 import { ASK_PEOPLE, type Decide } from "../../src/sessions/port.ts";
-import { newState, type State } from "../../src/sessions/state.ts";
+import { newState, restoredState, type Snapshot, type State, snapshotOf } from "../../src/sessions/state.ts";
 import { type Signal, step } from "../../src/sessions/step.ts";
 import { createJudge } from "../kit/session-judge.ts";
 import { verifies } from "../kit/verifies.ts";
@@ -52,6 +52,14 @@ const KINDS = [
   "exit-clean",
   "exit-crash",
   "recovered",
+  "written",
+  "hibernate",
+  "wake-due",
+  "silent",
+  "stall-due",
+  "rerun-due",
+  "away",
+  "quit",
   "end",
 ] as const;
 
@@ -60,9 +68,14 @@ const line = (message: JsonObject): Signal => ({
   lineLimitBytes: 100,
   lines: [{ kind: "line", bytes: Buffer.from(JSON.stringify(message)), message }],
 });
-const exited = (code: number): Signal => ({
+/** Which messages the dead process had: cannot be said, none, or the first. */
+const takenOf = (state: State, pick: number) =>
+  [undefined, new Set<string>(), new Set(state.turns.slice(0, 1).map((turn) => turn.turnId))][pick % 3];
+const exited = (code: number, state: State, pick: number): Signal => ({
   type: "exited",
   exit: { code, signal: null, how: "exited", stderrTail: "" },
+  taken: takenOf(state, pick),
+  continues: pick % 4 === 0,
 });
 const at = <T>(items: readonly T[], pick: number): T | undefined => items[pick % Math.max(1, items.length)];
 
@@ -130,9 +143,9 @@ function createHistory() {
         });
       }
       case "exit-clean":
-        return alive || state.phase.name === "starting" ? exited(0) : undefined;
+        return alive || state.phase.name === "starting" ? exited(0, state, pick) : undefined;
       case "exit-crash":
-        return alive || state.phase.name === "starting" ? exited(1) : undefined;
+        return alive || state.phase.name === "starting" ? exited(1, state, pick) : undefined;
       case "register": {
         const registration = { hooks: { Stop: [{ hookCallbackIds: ["h"] }] }, mcp_servers: [`s${pick % 2}`] };
         return { type: "register", owner: `o${pick % 3}`, connectionId: `c${pick}`, registration };
@@ -148,7 +161,23 @@ function createHistory() {
       case "control-due":
         return { type: "control_due", requestId: at(state.pending, pick)?.requestId ?? "none" };
       case "recovered":
-        return { type: "recovered", jumped: pick % 2 === 0 };
+        return { type: "recovered", jumped: pick % 2 === 0, taken: takenOf(state, pick), continues: pick % 4 === 0 };
+      case "written":
+        return { type: "written", id: state.stdinId - (pick % 3) };
+      case "hibernate":
+        return { type: "hibernate" };
+      case "wake-due":
+        return { type: "wake_due" };
+      case "silent":
+        return { type: "silent", forMs: 1000 };
+      case "stall-due":
+        return { type: "stall_due", turnId: turn };
+      case "rerun-due":
+        return { type: "rerun_due" };
+      case "away":
+        return { type: "away", isAway: pick % 2 === 0 };
+      case "quit":
+        return { type: "quit" };
       case "end":
         return pick % 5 === 0 ? { type: "end" } : undefined;
       default:
@@ -258,12 +287,24 @@ verifies(
         const history = createHistory();
         const judge = createJudge();
         let state: State = newState("cli-1");
+        let now = 1;
         const play = (signal: Signal | undefined) => {
           if (signal === undefined) return;
+          if (signal.type === "exited" || signal.type === "recovered") {
+            const echoed = state.turns.filter((turn) => turn.echoed).map((turn) => turn.turnId);
+            judge.inConversation([...(signal.taken ?? []), ...echoed]);
+          }
           try {
-            const out = step(deepFreeze(state), signal, { now: 1, newId: history.newId, decide: randomPolicy });
+            now += 100;
+            const out = step(deepFreeze(state), signal, { now, newId: history.newId, decide: randomPolicy });
             judge.outcome(out);
             state = out.state;
+            // What another server would go on with is what this one has, but for its clients' connections.
+            const stored: Snapshot = JSON.parse(JSON.stringify(snapshotOf(state)));
+            const { owners, ...restored } = restoredState(stored, state.seq, state.initialized);
+            const { owners: before, ...rest } = state;
+            expect(restored).toEqual(rest);
+            expect(owners.map((owner) => owner.id)).toEqual(before.map((owner) => owner.id));
           } catch (error) {
             if (!(error instanceof BrokerError)) throw error;
           }
@@ -276,7 +317,7 @@ verifies(
           play(history.signal(state, { kind: "initialized", pick: 1 }));
         }
         play({ type: "end" });
-        if (state.phase.name === "stopping") play(exited(0));
+        if (state.phase.name === "stopping") play(exited(0, state, 0));
         expect(state.phase.name).toBe("ended");
         judge.closed();
       }),

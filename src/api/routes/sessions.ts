@@ -1,31 +1,22 @@
 import { parseDeletionQuery, parseSessionListQuery } from "../../protocol/http.schema.ts";
-import { ID_LIMIT_CHARS } from "../../protocol/limits.ts";
-import { BrokerError } from "../../protocol/problems.ts";
 import { parseNewSession, parseSessionPatch } from "../../protocol/sessions.schema.ts";
 import type { SessionFilter } from "../../sessions/port.ts";
 import { actorOf } from "../actor.ts";
-import { type Call, type Route, refuseNarrowed, scopeOf, sessionOf } from "../context.ts";
-
-function idempotencyKeyOf({ request }: Call): string | undefined {
-  const key = request.headers["idempotency-key"];
-  if (key === undefined) return undefined;
-  if (typeof key === "string" && key.length >= 1 && key.length <= ID_LIMIT_CHARS) return key;
-  throw new BrokerError("bad_request", `Idempotency-Key: must be 1 to ${ID_LIMIT_CHARS} characters.`, {
-    details: { field: "Idempotency-Key" },
-  });
-}
+import { type Call, findSession, type Route, refuseNarrowed, scopeOf, sessionOf } from "../context.ts";
+import { idempotencyOf } from "../idempotency.ts";
+import { allowFolder } from "./fork.ts";
 
 async function create(call: Call): Promise<unknown> {
   const { context, principal, request, reply } = call;
   refuseNarrowed(principal);
   const input = parseNewSession(request.body);
   context.auth.allow(principal, context.auth.actionOfCreation(input));
-  const idempotencyKey = idempotencyKeyOf(call);
-  const view = await context.sessions.create(input, {
-    tenant: principal.tenant,
-    actor: actorOf(call),
-    ...(idempotencyKey !== undefined && { idempotencyKey }),
-  });
+  if (input.resume_from !== undefined) {
+    const source = await findSession(context, principal, input.resume_from.session_id);
+    allowFolder(call, source, input.cwd, "default");
+  }
+  const owner = { tenant: principal.tenant, actor: actorOf(call), ...idempotencyOf(request) };
+  const view = await context.sessions.create(input, owner);
   return reply.code(201).header("location", `/v1/sessions/${view.id}`).send(view);
 }
 

@@ -16,6 +16,8 @@ export interface Policies {
   setTenant(tenant: string, policy: unknown, by: AuditActor): Promise<Policy>;
   /** @throws BrokerError bad_request, not_found */
   setSession(id: string, policy: unknown, by: AuditActor): Promise<Policy>;
+  /** Reads the document of a session that was made with one: it began as a copy of another. Await it before the session can be driven. */
+  loadSession(id: string): Promise<void>;
   /** Lets go of the document of a session that was purged. */
   forgetSession(id: string): void;
 }
@@ -44,6 +46,7 @@ function decode(stored: SqlValue | undefined, parse: (value: unknown) => Policy)
 interface Shelf {
   get(id: string): Policy | undefined;
   set(id: string, value: unknown, by: AuditActor): Promise<Policy>;
+  load(id: string): Promise<void>;
   forget(id: string): void;
 }
 
@@ -78,6 +81,10 @@ async function openShelf(store: Store, table: keyof typeof SHELVES, now: () => n
       held.set(id, policy);
       return policy;
     },
+    async load(id) {
+      const [row] = await store.read(`SELECT policy FROM ${table} WHERE id = ? AND policy IS NOT NULL`, [id]);
+      if (row !== undefined) held.set(id, decode(row["policy"], parse));
+    },
     forget: (id) => void held.delete(id),
   };
 }
@@ -91,6 +98,7 @@ export async function createPolicies(store: Store, now: () => number = Date.now)
     forSession: sessions.get,
     setTenant: tenants.set,
     setSession: sessions.set,
+    loadSession: sessions.load,
     forgetSession: sessions.forget,
   };
 }

@@ -1,0 +1,114 @@
+import type { Duplex } from "node:stream";
+import { createFrameDecoder, FRAME_BODY_LIMIT_BYTES, type Frame, FrameFault, frameHead } from "./frames.ts";
+
+/** What is to be sent. `count` comes before the body, as 48 bits. */
+export interface OutgoingFrame {
+  readonly kind: Frame["kind"];
+  readonly channel: number;
+  readonly more?: boolean;
+  readonly count?: number;
+  readonly body?: Uint8Array;
+}
+
+export interface LinkHandlers {
+  /** A FrameFault that it throws ends the link, as bytes that are no frame do. */
+  frame(frame: Frame): void;
+  /** What waited has gone out. */
+  drained(): void;
+  /** Once. `fault` says what the peer did wrong, if it did. */
+  closed(fault: FrameFault | undefined): void;
+}
+
+/** A carrier of frames, in order and whole, or closed. Every carrier is a byte stream underneath: socket, pair in memory, WebSocket. */
+export interface Link {
+  /** Frames of one tick go out together. After the close it does nothing. */
+  send(frame: OutgoingFrame): void;
+  /** More is waiting than should; `drained` follows. Small frames may be sent all the same. */
+  isCongested(): boolean;
+  /** Resolves when it is not congested, or is closed. */
+  ready(): Promise<void>;
+  /** Begins to deliver. Called once. */
+  open(handlers: LinkHandlers): void;
+  /** Sends what waits, then closes; a peer that does not take it is cut off. */
+  close(): void;
+  /** Closes at once. */
+  destroy(): void;
+}
+
+const CONGESTED_BYTES = 4 * 1024 * 1024;
+/** Bodies up to this size are copied behind their header: one piece costs less than two. */
+const COPIED_BYTES = 2048;
+const CLOSE_PATIENCE_MS = 2000;
+
+/** Frames over any Duplex of Node: a net.Socket, one end of duplexPair(), a WebSocket's stream. */
+export function createStreamLink(stream: Duplex): Link {
+  let isCorked = false;
+  let fault: FrameFault | undefined;
+
+  function flush(): void {
+    isCorked = false;
+    stream.uncork();
+  }
+
+  function open(handlers: LinkHandlers): void {
+    const decoder = createFrameDecoder(handlers.frame);
+    stream.on("data", (chunk: Buffer) => {
+      if (fault !== undefined) return;
+      try {
+        decoder.push(chunk);
+      } catch (error) {
+        if (!(error instanceof FrameFault)) throw error;
+        fault = error;
+        stream.destroy();
+      }
+    });
+    stream.on("drain", handlers.drained);
+    // The peer has gone; what we still had to say has no reader.
+    stream.on("end", () => stream.destroy());
+    stream.once("close", () => handlers.closed(fault));
+    if (stream.destroyed) handlers.closed(undefined);
+  }
+
+  // An error is an end like any other; `close` follows it.
+  stream.on("error", () => {});
+  return {
+    open,
+    send({ kind, channel, more = false, count, body }) {
+      if (!stream.writable) return;
+      if (!isCorked) {
+        isCorked = true;
+        stream.cork();
+        setImmediate(flush);
+      }
+      const bytes = (body?.length ?? 0) + (count === undefined ? 0 : 6);
+      if (bytes > FRAME_BODY_LIMIT_BYTES) throw new RangeError("a frame's body is over its limit");
+      const head = frameHead({ kind, channel, more }, bytes, count);
+      if (body === undefined) stream.write(head);
+      else if (body.length <= COPIED_BYTES) stream.write(Buffer.concat([head, body]));
+      else {
+        stream.write(head);
+        stream.write(body);
+      }
+    },
+    isCongested: () => stream.writableLength > CONGESTED_BYTES,
+    ready: () => whenDrained(stream),
+    close() {
+      if (stream.destroyed) return;
+      stream.end();
+      const timer = setTimeout(() => stream.destroy(), CLOSE_PATIENCE_MS).unref();
+      stream.once("close", () => clearTimeout(timer));
+      stream.once("finish", () => stream.destroy());
+    },
+    destroy: () => void stream.destroy(),
+  };
+}
+
+async function whenDrained(stream: Duplex): Promise<void> {
+  if (stream.writableLength <= CONGESTED_BYTES || stream.destroyed) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  stream.once("drain", resolve);
+  stream.once("close", resolve);
+  await promise;
+  stream.off("drain", resolve);
+  stream.off("close", resolve);
+}

@@ -1,0 +1,170 @@
+import { isJsonObject, type JsonObject } from "../../protocol/json.ts";
+import type { BrokerError } from "../../protocol/problems.ts";
+import type { Run, Runner, RunnerFiles } from "../runner-port.ts";
+import { type ClientCalls, createClientCalls } from "./client-calls.ts";
+import { type Connection, keepLinked } from "./client-link.ts";
+import type { Frame } from "./frames.ts";
+import type { Link } from "./link.ts";
+import { createRemoteRun, type RemoteRun } from "./remote-run.ts";
+import { packTranscript, unpackTranscript } from "./requests.ts";
+
+export interface RemoteRunnerParts {
+  readonly name: string;
+  /** Each server of a runner has a higher one than those before it; a runner takes no server of a lower one than it has seen. */
+  readonly epoch: number;
+  /** Makes a link to the runner, or waits for one to be dialled in; called again after each link's end. Should not resolve with a broken one. */
+  readonly connect: (signal: AbortSignal) => Promise<Connection>;
+  /** How long a call waits for a link before it fails with runner_unavailable. */
+  readonly patienceMs?: number;
+  /** How long a link may be missing before runs are told that their runner is away. */
+  readonly awayAfterMs?: number;
+  /** The runner refuses this server for good: another one owns it (`details.reason` stale_owner), or versions do not fit. */
+  readonly onLost?: (error: BrokerError) => void;
+  /** A link is up: what the runner says of itself. */
+  readonly onLinked?: (about: JsonObject) => void;
+}
+
+export interface RemoteRunner extends Runner {
+  /** Resolves when the first link is up. @throws BrokerError runner_unavailable, when the runner refuses this server */
+  linked(): Promise<void>;
+  isLinked(): boolean;
+}
+
+const PATIENCE_MS = 10_000;
+const AWAY_AFTER_MS = 1000;
+
+/** The server's side of a runner that is a program of its own, wherever it is. */
+export function createRemoteRunner(parts: RemoteRunnerParts): RemoteRunner {
+  const calls = createClientCalls(parts.name, parts.patienceMs ?? PATIENCE_MS);
+  const runs = createRemoteRuns(calls);
+  const first = Promise.withResolvers<void>();
+  // Whoever wants to know asks; a refusal is also told to onLost.
+  first.promise.catch(() => {});
+  let link: Link | undefined;
+  let awayTimer: NodeJS.Timeout | undefined;
+
+  const linking = keepLinked({
+    name: parts.name,
+    epoch: parts.epoch,
+    connect: parts.connect,
+    up(to, welcome) {
+      link = to;
+      clearTimeout(awayTimer);
+      const { about } = welcome;
+      if (isJsonObject(about)) parts.onLinked?.(about);
+      calls.up(to);
+      runs.up(to, textsOf(welcome["runs"]));
+      first.resolve();
+    },
+    frame(frame) {
+      if (frame.kind === "answer") calls.frame(frame);
+      else runs.frame(frame);
+    },
+    drained() {},
+    down() {
+      link = undefined;
+      calls.down();
+      runs.down();
+      awayTimer = setTimeout(() => runs.away(), parts.awayAfterMs ?? AWAY_AFTER_MS).unref();
+    },
+    refused(error) {
+      clearTimeout(awayTimer);
+      calls.end(error);
+      runs.away();
+      first.reject(error);
+      parts.onLost?.(error);
+    },
+  });
+
+  return {
+    name: parts.name,
+    files: createRemoteFiles(calls),
+    linked: () => first.promise,
+    isLinked: () => link !== undefined,
+    async start(request) {
+      const channel = runs.newChannel();
+      const { json } = await calls.call("start", { request, channel });
+      return runs.add(request.run, channel, json, link);
+    },
+    async join(run) {
+      const channel = runs.newChannel();
+      const { json } = await calls.call("join", { run, channel });
+      return json["known"] === true ? runs.add(run, channel, json, link) : undefined;
+    },
+    runs: runs.list,
+    async close() {
+      clearTimeout(awayTimer);
+      await linking.close();
+    },
+  };
+}
+
+function createRemoteRuns(calls: ClientCalls) {
+  const byId = new Map<string, RemoteRun>();
+  const byChannel = new Map<number, RemoteRun>();
+  /** All that the runner has. */
+  let known = new Set<string>();
+  /** Acknowledged to the end, and perhaps not known to be so by the runner. */
+  const forgotten = new Set<string>();
+  let nextChannel = 1;
+
+  function forget(run: string): void {
+    calls.tell("forget", { run }, () => forgotten.delete(run));
+  }
+
+  return {
+    list: () => [...known],
+    newChannel: () => nextChannel++,
+    add(run: string, channel: number, described: JsonObject, over: Link | undefined): Run {
+      const done = (): void => {
+        if (byId.get(run) === remote) byId.delete(run);
+        byChannel.delete(channel);
+        known.delete(run);
+        forgotten.add(run);
+        forget(run);
+      };
+      const remote = createRemoteRun({ id: run, channel, described, calls, link: over, done });
+      byChannel.delete(byId.get(run)?.channel ?? 0);
+      byId.set(run, remote);
+      byChannel.set(channel, remote);
+      known.add(run);
+      return remote.run;
+    },
+    up(to: Link, listed: readonly string[]) {
+      known = new Set(listed.filter((run) => !forgotten.has(run)));
+      for (const run of forgotten) forget(run);
+      for (const remote of byId.values()) remote.linked(to);
+    },
+    down() {
+      for (const remote of byId.values()) remote.unlinked();
+    },
+    away() {
+      for (const remote of byId.values()) remote.away(true);
+    },
+    frame: (frame: Frame) => byChannel.get(frame.channel)?.frame(frame),
+  };
+}
+
+function createRemoteFiles(calls: ClientCalls): RunnerFiles {
+  return {
+    async readTranscript(place, cliSessionId) {
+      const { json, attachment } = await calls.call("read", { place, cliSessionId });
+      return json["known"] === true ? unpackTranscript(json["files"], attachment) : undefined;
+    },
+    async hasTranscript(place, cliSessionId) {
+      const { json } = await calls.call("has", { place, cliSessionId });
+      return json["known"] === true;
+    },
+    async writeTranscript(place, cliSessionId, transcript) {
+      const { files, attachment } = packTranscript(transcript);
+      await calls.call("store", { place, cliSessionId, files }, attachment);
+    },
+    async remove(place) {
+      await calls.call("remove", { place });
+    },
+  };
+}
+
+function textsOf(value: unknown): string[] {
+  return Array.isArray(value) ? value.filter((entry) => typeof entry === "string") : [];
+}

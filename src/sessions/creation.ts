@@ -1,0 +1,93 @@
+import { randomUUID } from "node:crypto";
+import { nanoid } from "nanoid";
+import { claudeArguments } from "../agents/arguments.ts";
+import { agentEnvironment } from "../agents/environment.ts";
+import { sessionFolders } from "../agents/folders.ts";
+import { seq } from "../protocol/ids.ts";
+import { BrokerError } from "../protocol/problems.ts";
+import type { NewSession } from "../protocol/sessions.schema.ts";
+import type { Store, Write } from "../store/port.ts";
+import type { Actor, Session, Sessions } from "./port.ts";
+import { insertSession, type SessionRow } from "./rows.ts";
+import { newState, snapshotOf } from "./state.ts";
+
+export type Owner = Parameters<Sessions["create"]>[1];
+
+export interface CreationParts {
+  readonly store: Store;
+  readonly dataDir: string;
+  readonly workspaceRoot: string;
+}
+
+/** What a new session begins with beside its options: a conversation of another one, and the writes that bring it. */
+export interface Origin {
+  readonly fork: NonNullable<SessionRow["spec"]["fork"]>;
+  readonly writes: (sessionId: string) => readonly Write[];
+}
+
+/** Stores a new session; its folders are made, its options checked. Returns its id. @throws BrokerError cwd_refused, agent_arg_refused */
+export async function insertNew(
+  { store, dataDir, workspaceRoot }: CreationParts,
+  input: NewSession,
+  owner: Owner,
+  key: readonly string[],
+  now: number,
+  origin?: Origin,
+): Promise<string> {
+  const id = `ses_${nanoid()}`;
+  const agent = input.agent ?? {};
+  const state = newState(randomUUID());
+  const cwd = input.cwd === undefined ? {} : { cwd: input.cwd };
+  // Refused here, with the field's name, rather than at the first message: a dry run of what the start will need.
+  claudeArguments(agent, { kind: "new", cliSessionId: state.cliSessionId, optionsFolder: "/" });
+  agentEnvironment({ home: "/", configDir: "/", shared: {}, options: agent });
+  const folders = await sessionFolders({ workspaceRoot, dataDir, tenant: owner.tenant, sessionId: id, ...cwd });
+  const row: SessionRow = {
+    id,
+    tenant: owner.tenant,
+    name: input.name ?? null,
+    metadata: input.metadata ?? {},
+    createdAtMs: now,
+    updatedAtMs: now,
+    head: seq(0),
+    mark: 0,
+    spec: {
+      agent,
+      cwd: folders.relativeCwd,
+      ownFolder: input.cwd === undefined,
+      ...(origin && { fork: origin.fork }),
+      ...(input.on_crash && { onCrash: input.on_crash }),
+      ...(input.idle_timeout_s !== undefined && { idleTimeoutS: input.idle_timeout_s }),
+    },
+    snapshot: snapshotOf(state),
+  };
+  await store.write([insertSession(row), ...keyWrite(key, id, now), ...(origin?.writes(id) ?? [])]);
+  return id;
+}
+
+function keyWrite(key: readonly string[], id: string, now: number): Write[] {
+  if (key.length === 0) return [];
+  const sql =
+    "INSERT INTO idempotency (tenant, principal, key, hash, session, created_at_ms) VALUES (?, ?, ?, ?, ?, ?)";
+  return [{ sql, params: [...key, id, now] }];
+}
+
+/** @throws BrokerError id_reused when the key came with another body before */
+export async function earlierCreation(store: Store, key: readonly string[]): Promise<string | undefined> {
+  const [tenant = "", principal = "", name = "", hash] = key;
+  const [row] = await store.read(
+    "SELECT hash, session FROM idempotency WHERE tenant = ? AND principal = ? AND key = ?",
+    [tenant, principal, name],
+  );
+  if (row === undefined) return undefined;
+  if (row.hash === hash) return String(row.session);
+  throw new BrokerError("id_reused", "Idempotency-Key: it was used before with another body; use a new key.", {
+    details: { field: "Idempotency-Key" },
+  });
+}
+
+/** One fixed id: a retried creation does not send the prompt again. */
+export async function sendPrompt(session: Session, text: string, actor: Actor): Promise<void> {
+  const payload = { type: "user", message: { role: "user", content: text } } as const;
+  await session.command({ id: "create:prompt", event_type: "query", payload, delivery: "after_turn" }, actor);
+}

@@ -1,0 +1,15 @@
+import { joinLocalRunner } from "../../src/agents/runner/local.ts";
+import { runnerContract } from "./runner-contract.ts";
+
+runnerContract("remote over a unix socket, a program of its own", async (folder) => {
+  const runner = await joinLocalRunner({
+    dataDir: `${folder}/data`,
+    workspaceRoot: `${folder}/workspaces`,
+    epoch: 1,
+    idleMs: 50,
+  });
+  return {
+    runner,
+    [Symbol.asyncDispose]: () => runner.close(),
+  };
+});
