@@ -27,12 +27,13 @@ export const PROJECTS = [
     0,
     [
       "test/{protocol,store,log,agents,auth,sessions,transport,webhooks,demo,client,project}/**/*.test.ts",
+      "test/chaos/checker.test.ts",
       "test/*.test.ts",
     ],
     15_000,
   ),
   // A real server on port 0 with the fake agent.
-  project("server", 1, ["test/{api,server,cli}/**/*.test.ts"], 30_000),
+  project("server", 1, ["test/{api,server,cli}/**/*.test.ts", "test/chaos/{run,leaks}.test.ts"], 30_000),
   // What PROTOCOL.md promises, seen from outside.
   project("conformance", 2, ["test/conformance/**/*.test.ts"], 60_000),
   // The real CLI and a real browser, one file at a time.

@@ -65,7 +65,12 @@ export async function createBroker(given: Partial<BrokerOptions> = {}, tuning: B
   const store = await openStore({ dataDir: options.dataDir });
   try {
     makeWorkspaceRoot(options.workspaceRoot);
-    return await compose(options, tuning, store, logger);
+    // What was opened before a start fails is let go of, newest first.
+    const undo = new AsyncDisposableStack();
+    return await compose(options, tuning, store, logger, undo).catch(async (error: unknown) => {
+      await undo.disposeAsync();
+      throw error;
+    });
   } catch (error) {
     await store.close();
     throw error;
@@ -77,6 +82,7 @@ async function compose(
   tuning: BrokerTuning,
   store: Store,
   logger: pino.Logger,
+  undo: AsyncDisposableStack,
 ): Promise<Broker> {
   const { dataDir, workspaceRoot } = options;
   const auth = await createAuth({ store, ...(options.adminKey !== undefined && { adminKey: options.adminKey }) });
@@ -84,6 +90,7 @@ async function compose(
   const { runner, agentsStay } = await openRunner(options, store, binary, (error) => {
     logger.fatal({ err: error }, "runner.lost");
   });
+  undo.defer(() => runner.close());
   const hosting = createClaudeHosting({
     runner,
     store,
@@ -99,6 +106,7 @@ async function compose(
     report: (webhook, error) => logger.error({ webhook, err: error }, "webhook.broken"),
     ...(tuning.webhooks && { options: tuning.webhooks }),
   });
+  undo.defer(() => webhooks.close());
   const logs = createLogs(webhooks.store);
   const policies = await createPolicies(store);
   const report = (session: string, error: unknown): void => logger.error({ session, err: error }, "session.broken");
@@ -123,12 +131,14 @@ async function compose(
       ...tuning.sessions,
     },
   });
+  undo.defer(() => sessions.close());
   const settings = { maxAgeMs: options.retentionDays * DAY_MS, maxBytesPerTenant: options.retentionBytesPerTenant };
   const retention = scheduleRetention(
     createRetention({ store, logs, settings, now: Date.now }),
     tuning.retentionEveryMs ?? RETENTION_EVERY_MS,
     (error) => logger.error({ err: error }, "retention.failed"),
   );
+  undo.defer(() => retention.stop());
   const tls =
     options.tlsCert === undefined || options.tlsKey === undefined
       ? undefined
@@ -159,7 +169,7 @@ async function compose(
     return { agentsLeft };
   };
   const url = await listen(app, options).catch(async (error: unknown) => {
-    await close();
+    await app.close();
     throw error;
   });
   return {

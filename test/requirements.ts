@@ -88,6 +88,7 @@ export const REQUIREMENTS = {
   "SESSION-CLEAR": promise("PROTOCOL.md 8", "The CLI's own session id changes"),
   "SESSION-RECOVER": promise("PROTOCOL.md 8", "Where the agents went with the server"),
   "SERVER-OUTLIVED": promise("PROTOCOL.md 8", "A runner outlives its server"),
+  CHAOS: promise("PROTOCOL.md 8", "All of this holds while servers, runners and agents are killed"),
   "P7-ONE-AGENT": promise(
     "contract 6.7",
     "Of one session at most one agent has a process that receives input, whatever arrives at the same time",

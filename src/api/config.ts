@@ -53,7 +53,7 @@ export const API_DEFAULTS: Omit<ApiConfig, "version" | "ready"> = Object.freeze(
   slowReaderMs: 30_000,
   inFlightBytes: 256 * 1024,
   authTimeoutMs: 10_000,
-  drainMs: 5_000,
+  drainMs: 4_000,
   subscriptionsPerSocket: 1_000,
   commandsInFlight: 64,
 });

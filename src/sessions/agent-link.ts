@@ -35,8 +35,12 @@ export interface AgentLink {
   carryOut(outcome: Outcome, durable: Promise<void>): void;
   /** Everything up to this mark of that run is durable. */
   acknowledge(run: string | undefined, mark: number): void;
-  /** Goes on with an agent of an earlier server; resolves when all that server may have shown has been read again. */
-  join(joined: Run): Promise<void>;
+  /**
+   * Goes on with an agent of an earlier server; resolves when all that server may have shown has been read again, or never can be. Numbers up
+   * to `reserved` may have been shown.
+   */
+  join(joined: Run, reserved: number): Promise<void>;
+  /** The log is broken: the agent is of no use. */
   kill(): void;
   /** Lets the agent alone (undefined), or stops it; nothing starts one again. Resolves when its exit has been dealt with. */
   close(patience: StopPatience | undefined): Promise<void>;
@@ -53,13 +57,18 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
   let detached = false;
   let startFault: string | undefined;
   let uncommittedBytes = 0;
-  let caughtUp: { readonly at: number; readonly reached: () => void } | undefined;
+  let catchUp: { readonly at: number; readonly reserved: number; readonly reached: () => void } | undefined;
   // Lines wait for their append (design 2: durable first, stdin second) in a chain of their own.
   let stdin: Promise<void> = Promise.resolve();
 
   const reach = (number: number): void => {
     mark = number;
-    if (caughtUp !== undefined && number >= caughtUp.at) caughtUp.reached();
+    if (catchUp !== undefined && number >= catchUp.at) endCatchUp();
+  };
+
+  const endCatchUp = (): void => {
+    catchUp?.reached();
+    catchUp = undefined;
   };
 
   /** Lines go to the agent that lived when they were decided on, never to a later one; its exit has closed what waited for them. */
@@ -96,17 +105,20 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     run = undefined;
     place?.leave();
     place = undefined;
+    // Its runner died in mid-reading: what an earlier server showed of the rest is lost, and its numbers are not given again.
+    const jumpTo = catchUp !== undefined && number < catchUp.at ? { jumpTo: catchUp.reserved } : {};
     mark = number;
     const fault = startFault === undefined ? {} : { spawnError: startFault };
     startFault = undefined;
-    if (parts.isBroken()) return;
+    if (parts.isBroken()) return endCatchUp();
     const { durable } = apply({
       type: "exited",
+      ...jumpTo,
       exit: { ...exit, ...fault },
       taken,
       continues: row.spec.onCrash === "continue" && !closing,
     });
-    reach(number);
+    endCatchUp();
     await durable;
     target.acknowledge(number);
   };
@@ -201,7 +213,7 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     acknowledge(id, number) {
       if (id !== undefined && run?.run === id && !detached) run.acknowledge(number);
     },
-    async join(joined) {
+    async join(joined, reserved) {
       const handlers = hold(joined);
       place = slots.occupy(row.tenant);
       const { process, outbox, phase } = state();
@@ -209,14 +221,17 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
       stdin = write(missing, Promise.resolve(), joined).catch(breakDown);
       if (process === undefined && joined.pid !== undefined) spawned(joined);
       const { promise, resolve } = Promise.withResolvers<void>();
-      caughtUp = { at: joined.last, reached: resolve };
       if (joined.last <= mark) resolve();
+      else catchUp = { at: joined.last, reserved, reached: resolve };
       joined.attach(mark, handlers);
       await promise;
       if (phase.name === "starting" && run !== undefined) watchStart(joined, phase.initializeId);
       if (phase.name === "stopping") stop(parts.stopPatience);
     },
-    kill: () => stop({ eofMs: 0, termMs: 0 }),
+    kill() {
+      endCatchUp();
+      stop({ eofMs: 0, termMs: 0 });
+    },
     async close(patience) {
       closing = true;
       slots.withdraw();

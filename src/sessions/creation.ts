@@ -7,7 +7,7 @@ import { seq } from "../protocol/ids.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import type { NewSession } from "../protocol/sessions.schema.ts";
 import type { Store, Write } from "../store/port.ts";
-import type { Actor, Session, Sessions } from "./port.ts";
+import type { Actor, AuditNote, Session, Sessions } from "./port.ts";
 import { insertSession, type SessionRow } from "./rows.ts";
 import { newState, snapshotOf } from "./state.ts";
 
@@ -33,6 +33,7 @@ export async function insertNew(
   key: readonly string[],
   now: number,
   origin?: Origin,
+  audit: (id: string, note: AuditNote) => readonly Write[] = () => [],
 ): Promise<string> {
   const id = `ses_${nanoid()}`;
   const agent = input.agent ?? {};
@@ -50,6 +51,7 @@ export async function insertNew(
     createdAtMs: now,
     updatedAtMs: now,
     head: seq(0),
+    reserved: 0,
     mark: 0,
     spec: {
       agent,
@@ -61,8 +63,25 @@ export async function insertNew(
     },
     snapshot: snapshotOf(state),
   };
-  await store.write([insertSession(row), ...keyWrite(key, id, now), ...(origin?.writes(id) ?? [])]);
+  const note = creationNote(input, owner.actor);
+  await store.write([insertSession(row), ...keyWrite(key, id, now), ...(origin?.writes(id) ?? []), ...audit(id, note)]);
   return id;
+}
+
+/** Who made it, and with what; of variables and MCP servers, which hold credentials, the names only. */
+function creationNote({ agent = {}, prompt: _text, ...rest }: NewSession, actor: Actor): AuditNote {
+  const { env, mcp_servers, system_prompt: _system, append_system_prompt: _append, ...options } = agent;
+  const names = {
+    ...(env !== undefined && { env: Object.keys(env) }),
+    ...(mcp_servers !== undefined && { mcp_servers: Object.keys(mcp_servers) }),
+  };
+  return {
+    kind: "session",
+    actor,
+    subtype: "create",
+    decision: { ...rest, agent: { ...options, ...names } },
+    outcome: "accepted",
+  };
 }
 
 function keyWrite(key: readonly string[], id: string, now: number): Write[] {

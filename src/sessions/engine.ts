@@ -182,7 +182,7 @@ export function createEngine(parts: EngineParts, initial: State, mark: number): 
     touch: timers.touch,
     settled,
     async recover(joined, jumped) {
-      if (joined !== undefined) await link.join(joined);
+      if (joined !== undefined) await link.join(joined, row.reserved);
       else {
         const unsure = hasAgent(state) && hasUnsureTurns(state);
         const taken = unsure ? await hosting.messagesTaken(row, state.cliSessionId) : new Set<string>();

@@ -149,7 +149,9 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
     const wanted = input.resume_from;
     const forkParts = { store, readTranscript: hosting.readTranscript };
     const origin = wanted && (await planFork(forkParts, wanted, owner.tenant, now()));
-    const id = await insertNew(parts, input, owner, key, now(), origin);
+    const audit = (id: string, note: AuditNote): Write[] =>
+      parts.audit === undefined ? [] : [parts.audit({ id, tenant: owner.tenant }, note, now())];
+    const id = await insertNew(parts, input, owner, key, now(), origin, audit);
     if (origin !== undefined) await parts.inherited?.(id);
     return id;
   };
@@ -228,7 +230,8 @@ async function dropRun(hosting: Hosting, id: string): Promise<void> {
   const run = await hosting.join(id);
   if (run === undefined) return;
   const { promise, resolve } = Promise.withResolvers<void>();
-  run.attach(run.last, {
+  // The newest may be its exit, which is what is waited for.
+  run.attach(Math.max(0, run.last - 1), {
     output() {},
     exited(_exit, number) {
       run.acknowledge(number);

@@ -22,6 +22,8 @@ export interface Exited {
   readonly taken?: ReadonlySet<string> | undefined;
   /** The session wants its unfinished turn run again. */
   readonly continues?: boolean;
+  /** Numbers up to here may have been shown for output that nobody can read any more. */
+  readonly jumpTo?: number;
 }
 
 const ids = (turns: readonly { readonly turnId: string }[]): string[] => turns.map((turn) => turn.turnId);
@@ -101,8 +103,14 @@ function exitText(exit: AgentExit): string {
 
 /** The process and its group are gone. Returns the reason for the state that follows, if there is one to give. */
 export function onExit(work: Work, exited: Exited): string | undefined {
-  const { exit } = exited;
+  const { exit, jumpTo = 0 } = exited;
   const { phase } = work.state;
+  if (jumpTo > work.state.seq) {
+    change(work, { seq: jumpTo });
+    tell(work, "session.recovered", {
+      reason: "The runner of the agent has gone before all that it had said was read.",
+    });
+  }
   const tail = exit.stderrTail === "" ? {} : { stderr_tail: exit.stderrTail };
   const lost = exit.lost === true ? { lost: true as const } : {};
   tell(

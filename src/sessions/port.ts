@@ -37,16 +37,17 @@ export const ASK_PEOPLE: Decide = () => ({ effect: "ask", decided_by: "policy:de
 
 /** One thing for the audit record: who decided what, and what they were shown. */
 export interface AuditNote {
-  readonly kind: "answer" | "policy" | "control" | "mode";
+  readonly kind: "answer" | "policy" | "control" | "mode" | "session";
   readonly actor: Actor;
-  readonly request_id: string;
+  /** Of a request of the agent, or a control_request to it. */
+  readonly request_id?: string;
   readonly subtype: string;
   readonly tool_name?: string;
   /** The input that was shown, as JSON. */
   readonly shown?: string;
   readonly decision: JsonObject;
   readonly outcome: string;
-  readonly seq: number;
+  readonly seq?: number;
 }
 
 /** A system event, for those who are told outside of any socket. */

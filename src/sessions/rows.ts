@@ -29,6 +29,8 @@ export interface SessionRow {
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
   readonly head: Seq;
+  /** Numbers up to here may have been shown. */
+  readonly reserved: number;
   /** How far the durable events reach in the output of the agent that lives. */
   readonly mark: number;
   readonly spec: Spec;
@@ -46,6 +48,7 @@ export function decodeRow(row: Row): SessionRow {
     createdAtMs: Number(row.created_at_ms),
     updatedAtMs: Number(row.updated_at_ms),
     head: seq(Number(row.head)),
+    reserved: Number(row.reserved),
     mark: Number(row.mark),
     spec: JSON.parse(text(row, "spec")),
     snapshot: JSON.parse(text(row, "snapshot")),

@@ -60,7 +60,7 @@ test("a given cwd is relative to the tenant's folder, and made when it is missin
 
 verifies(
   "AGENT-CWD",
-  "a cwd that leaves the tenant's folder in any reading is refused, and nothing is made",
+  "known bug 6: a cwd that leaves the tenant's folder in any reading is refused, and nothing is made",
   async () => {
     using temp = makeTempDir();
     const root = realpathSync(temp.path);

@@ -106,20 +106,31 @@ verifies("AUDIT", "an answer's row says who, from where, with what roles, and ex
   expect(events.body.events.map(({ seq }: { seq: number }) => seq)).toContain(rows[0].seq);
 });
 
-verifies("AUDIT", "purging a session leaves its record, and says who did it", async () => {
-  await using server = await startServer();
-  const { id } = await server.session();
-  await server.call("POST", "/v1/tickets", { body: { session_id: id } });
-  await answerOne(server, id, server.adminKey);
-  expect((await server.call("DELETE", `/v1/sessions/${id}?purge=true`)).status).toBe(204);
-  expect((await server.call("GET", `/v1/sessions/${id}`)).status).toBe(404);
-  const left = entriesOf(await audit(server, `?session_id=${id}`));
-  expect(left.map(({ kind, subtype, actor }) => [kind, subtype, actor.id])).toEqual([
-    ["ticket", "create", "testadmin"],
-    ["answer", "can_use_tool", "testadmin"],
-    ["session", "purge", "testadmin"],
-  ]);
-});
+verifies(
+  "AUDIT",
+  "making, changing and purging a session are on record, with who did it and without what is secret",
+  async () => {
+    await using server = await startServer();
+    const agent = { env: { MY_TOKEN: "s3cret" }, mcp_servers: { a: { command: "a", env: { K: "s3cret" } } } };
+    const { id } = await server.session({ name: "first", agent });
+    await server.call("PATCH", `/v1/sessions/${id}`, { body: { name: "second" } });
+    await server.call("POST", "/v1/tickets", { body: { session_id: id } });
+    await answerOne(server, id, server.adminKey);
+    expect((await server.call("DELETE", `/v1/sessions/${id}?purge=true`)).status).toBe(204);
+    expect((await server.call("GET", `/v1/sessions/${id}`)).status).toBe(404);
+    const left = entriesOf(await audit(server, `?session_id=${id}`));
+    expect(left.map(({ kind, subtype, actor }) => [kind, subtype, actor.id])).toEqual([
+      ["session", "create", "testadmin"],
+      ["session", "update", "testadmin"],
+      ["ticket", "create", "testadmin"],
+      ["answer", "can_use_tool", "testadmin"],
+      ["session", "purge", "testadmin"],
+    ]);
+    expect(left[0]?.decision).toEqual({ name: "first", agent: { env: ["MY_TOKEN"], mcp_servers: ["a"] } });
+    expect(left[1]?.decision).toEqual({ name: "second" });
+    expect(JSON.stringify(left)).not.toContain("s3cret");
+  },
+);
 
 verifies("AUDIT", "pages, filters and JSON lines tell the same, in the same order", async () => {
   await using server = await startServer();

@@ -65,7 +65,7 @@ verifies("WS-AUTH", "the subprotocol is echoed and the first frame may authentic
 
 verifies(
   "WS-AUTH",
-  "frames in the same segment as the upgrade, and behind auth, are all handled in order",
+  "known bug 17: frames in the same segment as the upgrade, and behind auth, are all handled in order",
   async () => {
     await using server = await startServer();
     const { port } = server.broker;

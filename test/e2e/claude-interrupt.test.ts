@@ -38,16 +38,20 @@ forEachVersion(script, (e2e) => {
     },
   );
 
-  verifies("TURN-INTERRUPT", "in mid-tool: the command and its children are gone, the session goes on", async () => {
-    using watched = await e2e().session();
-    watched.allowAll();
-    const sent = watched.send("sleep");
-    const child = Number(await watched.file("pid"));
-    await watched.session.interrupt();
-    expect(await sent).toMatchObject({ outcome: "completed", reason: "interrupted" });
-    expect(await isGone(child)).toBe(true);
-    await expectUsable(e2e(), watched);
-  });
+  verifies(
+    "TURN-INTERRUPT",
+    "known bug 14: in mid-tool: the command and its children are gone, no tool call is left open, the session goes on",
+    async () => {
+      using watched = await e2e().session();
+      watched.allowAll();
+      const sent = watched.send("sleep");
+      const child = Number(await watched.file("pid"));
+      await watched.session.interrupt();
+      expect(await sent).toMatchObject({ outcome: "completed", reason: "interrupted" });
+      expect(await isGone(child)).toBe(true);
+      await expectUsable(e2e(), watched);
+    },
+  );
 
   verifies(
     "TURN-INTERRUPT",

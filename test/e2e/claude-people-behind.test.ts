@@ -89,7 +89,7 @@ forEachVersion(script, (e2e) => {
 
   verifies(
     "P6-ONE-ANSWER",
-    "a permission of a subagent is answered over HTTP, and a second answer is told whose won",
+    "known bug 10: a permission of a subagent is answered over HTTP, and a second answer is told whose won",
     async () => {
       using watched = await e2e().session();
       const sent = watched.send("delegate");

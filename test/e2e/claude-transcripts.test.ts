@@ -69,7 +69,17 @@ async function turn(agent: MirroredAgent, text: string, uuid?: string): Promise<
 const uuidOf = (line: unknown): string => String(isJsonObject(line) ? line["uuid"] : undefined);
 const rowOf = (id: string, cliSessionId: string) =>
   insertSession({
-    ...{ id, tenant: "acme", name: null, metadata: {}, createdAtMs: 1, updatedAtMs: 1, head: seq(0), mark: 0 },
+    ...{
+      id,
+      tenant: "acme",
+      name: null,
+      metadata: {},
+      createdAtMs: 1,
+      updatedAtMs: 1,
+      head: seq(0),
+      reserved: 0,
+      mark: 0,
+    },
     spec: { agent: {}, cwd: `sessions/${id}`, ownFolder: true },
     snapshot: snapshotOf(newState(cliSessionId)),
   });

@@ -153,7 +153,7 @@ forEachVersion(script, (e2e, version) => {
 
   verifies(
     "SESSION-CLEAR",
-    "/clear changes the CLI's id, not ours; the model forgets, also after a resume",
+    "known bug 22: /clear changes the CLI's id, not ours; the model forgets, also after a resume",
     async () => {
       using watched = await e2e().session();
       await watched.send("say before");

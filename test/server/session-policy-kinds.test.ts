@@ -16,6 +16,7 @@ const ASKED = [
   [{ subtype: "can_use_tool", tool_name: "ExitPlanMode", input: {} }, { response: { behavior: "deny" } }],
   [{ subtype: "can_use_tool", tool_name: "AskUserQuestion", input: {} }, { response: { behavior: "deny" } }],
   [{ subtype: "elicitation", message: "Name?", mode: "form" }, { response: { action: "decline" } }],
+  // The fake agent only: no dialog of a real CLI could be provoked with the scripted model (PROTOCOL 5.4 has what was tried).
   [{ subtype: "request_user_dialog", dialog_kind: "x" }, { subtype: "error" }],
   [{ subtype: "of_a_later_version" }, { subtype: "error" }],
 ] as const;

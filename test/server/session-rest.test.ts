@@ -213,3 +213,49 @@ verifies(
     expect(watched.of("user").filter((event) => event.payload.uuid === taken.turn_id)).toHaveLength(1);
   },
 );
+
+verifies(
+  "P7-ONE-AGENT",
+  "known bug 7: twenty messages at once to a sleeping session, one right after an interrupt and some while it falls asleep: one process at a time",
+  async () => {
+    await using host = await openSessionHost({}, { idleTimeoutMs: 1 });
+    const session = await host.create();
+    using watched = watchSession(session);
+    const turns = await Promise.all(Array.from({ length: 20 }, (_, index) => session.turn(query(`m${index}`), ACTOR)));
+    for (const turn of turns) expect(await turn.ended).toMatchObject({ outcome: "completed" });
+    const long = await session.turn(query("!stall"), ACTOR);
+    await watched.first((event) => event.event_type === "user" && event.turn_id === long.turn_id);
+    const [, next] = await Promise.all([
+      session.command(control("interrupt"), ACTOR),
+      session.turn(query("after the interrupt"), ACTOR),
+    ]);
+    expect(await long.ended).toMatchObject({ reason: "interrupted" });
+    expect(await next.ended).toMatchObject({ outcome: "completed" });
+    await watched.first(stateTold("hibernated", next.seq));
+    // Each process ends before the next one starts, and no two ever live.
+    const lives = watched.events
+      .map((event) => event.event_type)
+      .filter((type) => type === "agent.started" || type === "agent.exited");
+    expect(lives).toEqual(lives.map((_, index) => (index % 2 === 0 ? "agent.started" : "agent.exited")));
+    expect(watched.of("user").filter((event) => event.payload.isReplay === true)).toHaveLength(22);
+  },
+);
+
+verifies(
+  "SESSION-RESUME",
+  "known bug 23: a process that dies before its first turn is followed by a new conversation, one that dies after it by a resumed one",
+  async () => {
+    await using host = await openSessionHost();
+    const session = await host.create();
+    using watched = watchSession(session);
+    await session.command(control("set_model", { model: "m" }), ACTOR);
+    await watched.first((event) => event.event_type === "control_response" && event.command_id !== undefined);
+    process.kill(pidOf(session), "SIGKILL");
+    const exited = await watched.first((event) => event.event_type === "agent.exited");
+    expect(await (await session.turn(query("one"), ACTOR)).ended).toMatchObject({ outcome: "completed" });
+    process.kill(pidOf(session), "SIGKILL");
+    await watched.first((event) => event.event_type === "agent.exited" && event.seq > exited.seq);
+    expect(await (await session.turn(query("two"), ACTOR)).ended).toMatchObject({ outcome: "completed" });
+    expect(watched.of("agent.started").map((event) => event.payload.resumed)).toEqual([false, false, true]);
+  },
+);

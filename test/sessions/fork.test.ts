@@ -17,7 +17,7 @@ const mirror = (file: string, entries: readonly unknown[]): Buffer =>
   Buffer.from(JSON.stringify({ type: "transcript_mirror", filePath: `/h/.claude/projects/-w/${file}`, entries }));
 
 function rowOf(id: string, more: Partial<SessionRow> = {}): SessionRow {
-  const base = { name: null, metadata: {}, createdAtMs: 1, updatedAtMs: 1, head: seq(0), mark: 0 };
+  const base = { name: null, metadata: {}, createdAtMs: 1, updatedAtMs: 1, head: seq(0), reserved: 0, mark: 0 };
   const spec = { agent: { model: "opus" }, cwd: `sessions/${id}`, ownFolder: true };
   return { ...base, id, tenant: "acme", spec, snapshot: snapshotOf(newState(CLI)), ...more };
 }

@@ -33,7 +33,17 @@ async function fill(
 ): Promise<EventLog> {
   const snapshot = { ...snapshotOf(newState("cli")), ...state };
   const spec = { agent: {}, cwd: ".", ownFolder: true };
-  const row = { id, tenant, name: null, metadata: {}, createdAtMs: FIRST_MS, updatedAtMs: 0, head: seq(0), mark: 0 };
+  const row = {
+    id,
+    tenant,
+    name: null,
+    metadata: {},
+    createdAtMs: FIRST_MS,
+    updatedAtMs: 0,
+    head: seq(0),
+    reserved: 0,
+    mark: 0,
+  };
   await store.write([insertSession({ ...row, spec, snapshot })]);
   const { log } = await logs.open(id);
   await log.append(wanted.map((number) => newEvent(id, number, { bytes: BIG, ...shape })));

@@ -25,6 +25,8 @@ const KINDS = [
   "answer",
   "answer-bad",
   "answer-deny",
+  "answer-form",
+  "answer-dialog",
   "spawned",
   "initialized",
   "init",
@@ -34,6 +36,8 @@ const KINDS = [
   "assistant",
   "ask",
   "ask-hook",
+  "ask-form",
+  "ask-dialog",
   "cancel",
   "result",
   "result-own",
@@ -125,6 +129,13 @@ function createHistory() {
         return answer({ behavior: "allow" }, pick);
       case "answer-deny":
         return answer({ behavior: "deny", message: "no" }, pick);
+      case "answer-form":
+        return answer({ action: (["accept", "decline", "cancel"] as const)[pick % 3] ?? "cancel", content: {} }, pick);
+      case "answer-dialog":
+        return answer(
+          pick % 2 === 0 ? { behavior: "completed", result: { n: pick } } : { behavior: "cancelled" },
+          pick,
+        );
       case "answer-bad":
         return answer({ yes: true }, pick);
       case "spawned":
@@ -204,6 +215,10 @@ function createHistory() {
         return ask({ subtype: "can_use_tool", tool_name: "Bash", input: { command: "touch x", n: pick } });
       case "ask-hook":
         return ask({ subtype: "hook_callback", callback_id: "1" });
+      case "ask-form":
+        return ask({ subtype: "elicitation", mcp_server_name: "files", message: "Which?", input: { n: pick } });
+      case "ask-dialog":
+        return ask({ subtype: "request_user_dialog", dialog_kind: "choice", payload: {}, input: { n: pick } });
       case "ask-served":
         return ask({
           subtype: pick % 2 === 0 ? "hook_callback" : "mcp_message",
@@ -269,9 +284,14 @@ const VERDICTS: readonly Verdict[] = [
   { effect: "allow", decided_by: "policy:tenant/a", approvers: 1 },
   { effect: "deny", decided_by: "policy:tenant/d", approvers: 1 },
 ];
-const randomPolicy: Decide = ({ request }) =>
-  VERDICTS[(isJsonObject(request.input) ? Number(request.input.n) : 0) % VERDICTS.length] ??
-  ASK_PEOPLE({ kind: "other", request, mode: null, version: null });
+const randomPolicy: Decide = (question) => {
+  const { kind, request } = question;
+  const verdict = VERDICTS[(isJsonObject(request.input) ? Number(request.input.n) : 0) % VERDICTS.length];
+  // PROTOCOL 6.5: no rule allows what nobody can invent the answer of.
+  const cannotBeAllowed = kind === "elicitation" || kind === "dialog";
+  if (verdict === undefined || (cannotBeAllowed && verdict.effect === "allow")) return ASK_PEOPLE(question);
+  return verdict;
+};
 
 const happenings = fc.array(fc.record({ kind: fc.constantFrom(...KINDS), pick: fc.nat(100) }), {
   maxLength: 60,
@@ -324,4 +344,5 @@ verifies(
       { numRuns: 3000 },
     );
   },
+  60_000,
 );

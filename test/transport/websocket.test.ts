@@ -51,7 +51,7 @@ verifies("WS-FRAMES", "answers and pings in the middle of a large event do not b
 
 verifies(
   "P8-SLOW",
-  "200 MB behind a socket that is not read cost no memory, delay nobody, and end with the socket closed",
+  "known bug 27: 200 MB behind a socket that is not read cost no memory, delay nobody, and end with the socket closed",
   async () => {
     await using server = await startLinkServer({ link: { slowReaderMs: 4_000, closeMs: 500 } });
     using quick = await connect(server.url);

@@ -66,9 +66,15 @@ export function startHostedRun({ run, launcher, prepared, journal, began, ended 
     },
   });
   const leader = agent.pid === undefined ? undefined : identity(agent.pid);
-  if (leader !== undefined) began(leader);
   const outlet = createOutlet(journal, () => void agent.stop({ eofMs: 0, termMs: 0 }));
   const intake = createIntake(agent, (id) => outlet.written(id));
+  // One that a later runner would not find (the disk is full) may not live: it could still be there when the next one of its session starts.
+  try {
+    if (leader !== undefined) began(leader);
+  } catch (error) {
+    process.emitWarning(error instanceof Error ? error : new Error(String(error)));
+    void agent.stop({ eofMs: 0, termMs: 0 });
+  }
   const last = (): number => journal.lines() + (exit === undefined ? 0 : 1);
 
   return {
