@@ -8,9 +8,11 @@ import { verifies } from "../kit/verifies.ts";
 import { countDescriptors, processesOf, socketsBelow, zombiesOf } from "./processes.ts";
 import { makeWorld, type World } from "./world.ts";
 
-const CYCLES = 200;
+/** `CHAOS_FULL=1` counts as far as docs/reliability.md says; without it the same things are looked at in a tenth of the time. */
+const IS_FULL = process.env["CHAOS_FULL"] === "1";
+const CYCLES = IS_FULL ? 200 : 40;
 const AT_ONCE = 8;
-const CRASHES = 50;
+const CRASHES = IS_FULL ? 50 : 8;
 
 /** One session: made, one turn, purged. */
 async function cycle(world: World): Promise<void> {

@@ -9,7 +9,7 @@ for (const mode of ["auto", "inline"] as const) {
     "CHAOS",
     `a short run of faults with runner ${mode}: the checker finds nothing (longer: npm run chaos)`,
     async () => {
-      const report = await runChaos({ seed: SEED, sessions: 3, mode, durationMs: mode === "auto" ? 10_000 : 4_000 });
+      const report = await runChaos({ seed: SEED, sessions: 3, mode, durationMs: mode === "auto" ? 8_000 : 3_000 });
       expect(report.violations).toEqual([]);
       expect(report.events).toBeGreaterThan(100);
       expect([...report.faults.values()].reduce((sum, count) => sum + count, 0)).toBeGreaterThan(3);

@@ -12,7 +12,7 @@ const allow = (input: unknown): unknown => ({ behavior: "allow", updatedInput: i
 const deny = (): unknown => ({ behavior: "deny", message: "not now" });
 
 for (const { version, path } of CLI_VERSIONS) {
-  describe(`claude ${version}`, () => {
+  describe.concurrent(`claude ${version}`, () => {
     const start = async () => {
       const model = await startScriptedModel({ script: demoScript });
       const cli = startCli(path, model.url);

@@ -105,9 +105,12 @@ verifies(
     const life = await server.start();
     const { body } = await life.call("POST", "/v1/sessions", { body: {} });
     const socket = await life.socket({ query: `?session=${body.id}&after=0` });
+    const { body: child } = await life.call("POST", `/v1/sessions/${body.id}/turns`, {
+      body: { text: "!setsid", wait_s: 20 },
+    });
     await send(life, body.id, "!stall");
     const { payload } = await socket.next("event", (event) => event.event_type === "agent.started");
-    await socket.next("event", (event) => event.event_type === "user");
+    await socket.next("event", (event) => event.event_type === "user" && event.turn_id !== child.turn_id);
     const runner = runnerPid(server.dataDir) ?? 0;
     process.kill(runner, "SIGKILL");
     const exited = await socket.next("event", (event) => event.event_type === "agent.exited");
@@ -118,8 +121,11 @@ verifies(
     });
     expect(turn.outcome).toBe("completed");
     expect(runnerPid(server.dataDir)).not.toBe(runner);
-    const entry = readProcess(Number(field(payload, "pid")));
-    expect(entry !== undefined && isAlive(entry)).toBe(false);
+    // Nothing of it is left, not even what it had put into a session of its own.
+    for (const pid of [Number(field(payload, "pid")), Number(child.result.result)]) {
+      const entry = readProcess(pid);
+      expect(entry !== undefined && isAlive(entry)).toBe(false);
+    }
     await life.call("DELETE", `/v1/sessions/${body.id}`);
   },
 );

@@ -18,6 +18,7 @@ import {
   socketPath,
   writePrivateFile,
 } from "./runner-folder.ts";
+import { sweepHomes } from "./sweep-homes.ts";
 
 export interface LocalProgramOptions {
   readonly dataDir: string;
@@ -46,7 +47,7 @@ export async function runLocalRunner(options: LocalProgramOptions): Promise<void
     tellStarter(options.readyFd, { held: true });
     return;
   }
-  await sweepLeftovers(folder);
+  await sweepLeftovers(folder, options.dataDir);
   const secret = makeSecret(folder);
   const host = createLocalHost(options, folder, () => life.check());
   const server = createServer((socket) => host.accept(createStreamLink(socket), secret));
@@ -98,8 +99,9 @@ function takeLock({ lock }: RunnerFolder): DatabaseSync | undefined {
 }
 
 /** What a runner that was killed left behind: agents, files of output, its socket. */
-async function sweepLeftovers(folder: RunnerFolder): Promise<void> {
+async function sweepLeftovers(folder: RunnerFolder, dataDir: string): Promise<void> {
   await sweepLedger(folder.agents);
+  await sweepHomes(dataDir);
   rmSync(folder.spool, { recursive: true, force: true });
   makePrivateFolder(folder.spool);
   const info = readRunnerInfo(folder);
