@@ -28,6 +28,8 @@ const minutes = whole("minutes", values.minutes);
 const sessions = whole("sessions", values.sessions);
 const firstSeed = values.seed === undefined ? randomInt(1, 1_000_000_000) : whole("seed", values.seed);
 
+const totals = { rounds: 0, faults: 0, events: 0, commands: 0, agents: 0 };
+
 /** The report of one round. True when nothing was violated. */
 function print(report: ChaosReport): boolean {
   const faults = [...report.faults].map(([name, count]) => `${name} ${count}`).join(", ");
@@ -36,7 +38,20 @@ function print(report: ChaosReport): boolean {
   console.log(`${report.events} durable events, ${report.commands} commands, ${report.agents} agent processes`);
   for (const { kind, session, detail } of report.violations) console.log(`VIOLATION ${kind} ${session}: ${detail}`);
   console.log(`${report.violations.length} violations`);
+  totals.rounds += 1;
+  totals.faults += total;
+  totals.events += report.events;
+  totals.commands += report.commands;
+  totals.agents += report.agents;
   return report.violations.length === 0;
+}
+
+function printTotals(passed: boolean): void {
+  const { rounds, faults, events, commands, agents } = totals;
+  const end = passed ? "no violation" : "stopped at a violation";
+  console.log(
+    `${rounds} rounds from seed ${firstSeed}: ${faults} faults, ${events} durable events, ${commands} commands, ${agents} agent processes, ${end}`,
+  );
 }
 
 async function main(): Promise<boolean> {
@@ -61,4 +76,6 @@ async function main(): Promise<boolean> {
   }
 }
 
-process.exitCode = (await main()) ? 0 : 1;
+const passed = await main();
+printTotals(passed);
+process.exitCode = passed ? 0 : 1;
