@@ -13,6 +13,8 @@ const project = (
     include: [...include],
     pool: "forks" as const,
     testTimeout,
+    // Files spend much of their time waiting: left alone, vitest would use one of two cores.
+    maxWorkers: 2,
     hookTimeout: 30_000,
     sequence: { groupOrder: position },
     ...extra,
