@@ -92,7 +92,8 @@ export interface Session {
     command: Command & { event_type: "query" },
     actor: Actor,
   ): Promise<Accepted & { turn_id: string; ended: Promise<TurnEnd> }>;
-  update(patch: SessionPatch): Promise<SessionView>;
+  /** Changes its labels, on record in the same transaction. */
+  update(patch: SessionPatch, actor: Actor): Promise<SessionView>;
   /** A client serves hooks or MCP servers from now on, by this connection; it takes over from an older one of its own. Durable when it
    * resolves, with the `owner` that its requests will carry. */
   register(actor: Actor & { readonly connection_id: string }, registration: Registration): Promise<string>;

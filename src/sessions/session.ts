@@ -1,7 +1,9 @@
 import type { EventLog } from "../log/port.ts";
 import type { Accepted, Command } from "../protocol/commands.ts";
+import type { SessionView } from "../protocol/events.ts";
 import { seq } from "../protocol/ids.ts";
 import { BrokerError } from "../protocol/problems.ts";
+import type { SessionPatch } from "../protocol/sessions.schema.ts";
 import type { Store } from "../store/port.ts";
 import { createEngine, type Engine, type EngineParts } from "./engine.ts";
 import { commandHash, createMemory, type SessionMemory } from "./memory.ts";
@@ -60,6 +62,24 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
     return known.promise;
   };
 
+  let updating: Promise<unknown> = Promise.resolve();
+  const change = async (patch: SessionPatch, actor: Actor): Promise<SessionView> => {
+    const updatedAtMs = now();
+    const next: SessionRow = {
+      ...row,
+      name: patch.name === undefined ? row.name : patch.name,
+      metadata: patch.metadata ?? row.metadata,
+      spec: { ...row.spec, ...(patch.idle_timeout_s !== undefined && { idleTimeoutS: patch.idle_timeout_s }) },
+      updatedAtMs,
+    };
+    const note = { kind: "session", actor, subtype: "update", decision: { ...patch }, outcome: "accepted" } as const;
+    await store.write([saveLabels(next, updatedAtMs), ...parts.audit(note, updatedAtMs)]);
+    row = next;
+    engine.touch();
+    parts.changed();
+    return viewOf(row, engine.state(), log.head());
+  };
+
   const isOpen = (turnId: string): boolean =>
     [...engine.state().turns, ...engine.state().queue].some((turn) => turn.turnId === turnId);
 
@@ -94,19 +114,11 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
         : engine.settled().then(() => findTurnEnd(log, turn_id, accepted.seq));
       return { ...accepted, turn_id, ended: end };
     },
-    async update(patch) {
-      row = {
-        ...row,
-        name: patch.name === undefined ? row.name : patch.name,
-        metadata: patch.metadata ?? row.metadata,
-        spec: { ...row.spec, ...(patch.idle_timeout_s !== undefined && { idleTimeoutS: patch.idle_timeout_s }) },
-      };
-      const updatedAtMs = now();
-      await store.write([saveLabels(row, updatedAtMs)]);
-      engine.touch();
-      row = { ...row, updatedAtMs };
-      parts.changed();
-      return viewOf(row, engine.state(), log.head());
+    update(patch, actor) {
+      // One after the other: each starts from what the one before it has stored.
+      const updated = updating.then(() => change(patch, actor));
+      updating = updated.catch(() => undefined);
+      return updated;
     },
     async register(actor, registration) {
       const name = registration.owner === undefined ? "" : `/${registration.owner}`;

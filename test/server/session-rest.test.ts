@@ -60,7 +60,7 @@ verifies(
     expect(await turn.ended).toMatchObject({ outcome: "completed" });
     await watched.first(stateTold("hibernated"));
     expect(isGone(pidOf(kept))).toBe(false);
-    await kept.update({ idle_timeout_s: 1 });
+    await kept.update({ idle_timeout_s: 1 }, ACTOR);
     using keeper = watchSession(kept);
     await keeper.first(stateTold("hibernated"));
   },
@@ -259,3 +259,14 @@ verifies(
     expect(watched.of("agent.started").map((event) => event.payload.resumed)).toEqual([false, false, true]);
   },
 );
+
+verifies("AUDIT", "a change of a session that cannot be stored has not happened, and is not told", async () => {
+  await using host = await openSessionHost();
+  const session = await host.create({ name: "before" });
+  const refuse = "CREATE TRIGGER no_names BEFORE UPDATE OF name ON sessions BEGIN SELECT RAISE(ABORT, 'no'); END";
+  await host.store.write([{ sql: refuse, params: [] }]);
+  await expect(session.update({ name: "after" }, ACTOR)).rejects.toThrow();
+  expect(session.view().name).toBe("before");
+  await host.store.write([{ sql: "DROP TRIGGER no_names", params: [] }]);
+  expect(await session.update({ name: "later" }, ACTOR)).toMatchObject({ name: "later" });
+});

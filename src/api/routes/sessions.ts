@@ -62,27 +62,16 @@ async function remove(call: Call): Promise<unknown> {
   return call.reply.code(204).send();
 }
 
-/** On record with what is changed. */
-async function update(call: Call): Promise<unknown> {
-  const session = await sessionOf(call);
-  const patch = parseSessionPatch(call.request.body);
-  await call.context.auth.record({
-    kind: "session",
-    tenant: session.tenant,
-    session_id: session.id,
-    actor: actorOf(call),
-    subtype: "update",
-    decision: { ...patch },
-    outcome: "accepted",
-  });
-  return session.update(patch);
-}
-
 export const SESSION_ROUTES: readonly Route[] = [
   { method: "POST", url: "/v1/sessions", access: "drive", carriesQuery: true, handle: create },
   { method: "GET", url: "/v1/sessions", access: "read", handle: list },
   { method: "GET", url: "/v1/sessions/:id", access: "read", handle: async (call) => (await sessionOf(call)).view() },
-  { method: "PATCH", url: "/v1/sessions/:id", access: "drive", handle: update },
+  {
+    method: "PATCH",
+    url: "/v1/sessions/:id",
+    access: "drive",
+    handle: async (call) => (await sessionOf(call)).update(parseSessionPatch(call.request.body), actorOf(call)),
+  },
   { method: "DELETE", url: "/v1/sessions/:id", access: "drive", handle: remove },
   {
     method: "GET",
