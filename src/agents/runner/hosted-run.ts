@@ -184,6 +184,7 @@ function createOutlet(journal: Journal, kill: () => void) {
   function pump(): boolean {
     if (to === undefined || !isDelivering || isReading) return false;
     const room = WINDOW_BYTES - (sent - taken);
+    next = Math.max(next, journal.start());
     if (!isBroken && next < journal.end()) {
       if (room <= 0 || to.link.isCongested()) return false;
       const bytes = journal.read(next, Math.min(room, PIECE_BYTES));
