@@ -113,7 +113,7 @@ test("a disk that takes nothing costs no output: it waits", async () => {
 
 /** What the runner does with a journal, one thing while another is under way. */
 type Move =
-  | { readonly kind: "append"; readonly bytes: Buffer }
+  | { readonly kind: "append" | "append, and all before it is acknowledged"; readonly bytes: Buffer }
   | { readonly kind: "read"; readonly limit: number }
   | { readonly kind: "ack" | "join"; readonly share: number }
   | { readonly kind: "ticks"; readonly count: number };
@@ -122,9 +122,12 @@ const share = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
 const move: fc.Arbitrary<Move> = fc.oneof(
   {
     weight: 4,
-    arbitrary: fc
-      .array(fc.constantFrom(10, 97, 98), { minLength: 1, maxLength: 60 })
-      .map((codes) => ({ kind: "append" as const, bytes: Buffer.from(codes) })),
+    arbitrary: fc.array(fc.constantFrom(10, 97, 98), { minLength: 1, maxLength: 60 }).chain((codes) =>
+      fc.record({
+        kind: fc.constantFrom("append" as const, "append, and all before it is acknowledged" as const),
+        bytes: fc.constant(Buffer.from(codes)),
+      }),
+    ),
   },
   { weight: 3, arbitrary: fc.record({ kind: fc.constant("read" as const), limit: fc.integer({ min: 1, max: 100 }) }) },
   { weight: 3, arbitrary: fc.record({ kind: fc.constantFrom("ack" as const, "join" as const), share }) },
@@ -197,11 +200,13 @@ test("appending, reading and acknowledging at once, in any order, changes no byt
         let appending: void | Promise<void>;
         const pieces: Buffer[] = [];
         for (const each of moves) {
-          if (each.kind === "append") {
+          if ("bytes" in each) {
             // The next one only when this one is taken: an agent's pipe is read no sooner.
             await appending;
+            if (each.kind !== "append") await reader.all();
             pieces.push(each.bytes);
             appending = journal.append(each.bytes);
+            if (each.kind !== "append") reader.acknowledge(0.999);
           } else if (each.kind === "read") reader.read(each.limit);
           else if (each.kind === "join") reader.join(each.share);
           else if (each.kind === "ack") reader.acknowledge(each.share);
