@@ -56,7 +56,7 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
 
   function joined(json: JsonObject, over: Link): void {
     if (json["known"] !== true) {
-      queue.end(LOST, queue.delivered() + 1);
+      queue.end(LOST);
       return;
     }
     link = over;
@@ -89,7 +89,7 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
     },
     attach(after, to) {
       handlers = to;
-      queue.start(after);
+      queue.start(after, described["exited"] === true && after >= run.last);
       if (stdin.confirmed() > 0) to.written(stdin.confirmed());
       if (isAway) to.away(true);
       if (link !== undefined) join(link);
