@@ -115,7 +115,8 @@ test("a disk that takes nothing costs no output: it waits", async () => {
 type Move =
   | { readonly kind: "append" | "append, and all before it is acknowledged"; readonly bytes: Buffer }
   | { readonly kind: "read"; readonly limit: number }
-  | { readonly kind: "ack" | "join"; readonly share: number }
+  | { readonly kind: "ack"; readonly share: number }
+  | { readonly kind: "join"; readonly share: number }
   | { readonly kind: "ticks"; readonly count: number };
 
 const share = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
@@ -130,7 +131,8 @@ const move: fc.Arbitrary<Move> = fc.oneof(
     ),
   },
   { weight: 3, arbitrary: fc.record({ kind: fc.constant("read" as const), limit: fc.integer({ min: 1, max: 100 }) }) },
-  { weight: 3, arbitrary: fc.record({ kind: fc.constantFrom("ack" as const, "join" as const), share }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant("ack" as const), share }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant("join" as const), share }) },
   {
     weight: 1,
     arbitrary: fc.record({ kind: fc.constant("ticks" as const), count: fc.integer({ min: 1, max: 6 }) }),
@@ -197,8 +199,8 @@ test("appending, reading and acknowledging at once, in any order, changes no byt
       async (moves, memoryBytes) => {
         const journal = createJournal(createSpool(join(temp.path, String(count++)), 1_000_000), memoryBytes);
         const reader = createReader(journal);
-        let appending: void | Promise<void>;
-        const pieces: Buffer[] = [];
+        let appending = journal.append(Buffer.from("0\n"));
+        const pieces: Buffer[] = [Buffer.from("0\n")];
         for (const each of moves) {
           if ("bytes" in each) {
             // The next one only when this one is taken: an agent's pipe is read no sooner.
@@ -213,7 +215,8 @@ test("appending, reading and acknowledging at once, in any order, changes no byt
           } else if (each.kind === "read") reader.read(each.limit);
           else if (each.kind === "join") reader.join(each.share);
           else if (each.kind === "ack") reader.acknowledge(each.share);
-          else for (let tick = 0; tick < each.count; tick++) await new Promise((resolve) => setImmediate(resolve));
+          else if (each.kind === "ticks")
+            for (let tick = 0; tick < each.count; tick++) await new Promise((resolve) => setImmediate(resolve));
         }
         await appending;
         await reader.all();

@@ -107,11 +107,14 @@ export function startHostedRun({ run, launcher, prepared, journal, began, ended 
     pump: outlet.pump,
     frame(frame) {
       if (frame.kind === "taken") outlet.taken(leadingCount(frame.body));
-      else if (frame.kind === "ack") journal.acknowledge(leadingCount(frame.body));
+      else if (frame.kind === "ack") outlet.acknowledge(leadingCount(frame.body));
       else if (frame.kind === "write") intake.push(leadingCount(frame.body), afterCount(frame.body), frame.more);
     },
     stop: (patience) => void agent.stop(patience),
-    forget: () => journal.close(),
+    forget() {
+      outlet.unbind();
+      return journal.close();
+    },
   };
 }
 
@@ -147,6 +150,8 @@ function createOutlet(journal: Journal, kill: () => void) {
   let isDelivering = false;
   let isReading = false;
   let next = 0;
+  /** The furthest that any server has been sent. */
+  let reached = 0;
   let sent = 0;
   let taken = 0;
   let exit: AgentExit | undefined;
@@ -155,6 +160,7 @@ function createOutlet(journal: Journal, kill: () => void) {
 
   function send(bytes: Buffer): void {
     next += bytes.length;
+    reached = Math.max(reached, next);
     sent += bytes.length;
     to?.link.send({ kind: "output", channel: to.channel, body: bytes });
   }
@@ -177,7 +183,7 @@ function createOutlet(journal: Journal, kill: () => void) {
   function breakOff(error: unknown): void {
     process.emitWarning(error instanceof Error ? error : String(error));
     isBroken = true;
-    void journal.close();
+    journal.close().catch(() => {});
     kill();
   }
 
@@ -218,6 +224,10 @@ function createOutlet(journal: Journal, kill: () => void) {
       isExitTold = false;
       isDelivering = true;
       while (pump());
+    },
+    /** Of what nobody was sent nothing can be durable. */
+    acknowledge(line: number) {
+      journal.acknowledge(Math.min(line, journal.linesBefore(reached)));
     },
     taken(bytes: number) {
       taken = Math.min(Math.max(taken, bytes), sent);

@@ -12,6 +12,8 @@ export interface Journal {
   /** The offset of the first byte that is still kept. Empty lines behind the last acknowledged one go with it, read or not. */
   start(): number;
   end(): number;
+  /** How many lines are complete before this offset; perhaps some fewer, in the middle of what came together. */
+  linesBefore(offset: number): number;
   /** The offset behind line `after`, or behind the last one that was acknowledged, whichever is later. */
   seek(after: number): Promise<{ readonly offset: number; readonly line: number }>;
   /** Up to `limit` bytes from there; at least one, when there is one. A promise when they are on disk. */
@@ -160,6 +162,7 @@ export function createJournal(spool: Spool, memoryLimitBytes: number): Journal {
     seek,
     finish: () => (counter.isLineOpen() ? append(Buffer.from("\n")) : undefined),
     lines: () => lines,
+    linesBefore: (offset) => (offset >= end ? lines : (pieceAt(offset)?.linesBefore ?? 0)),
     start: () => pieces[0]?.at ?? end,
     end: () => end,
     read(offset, limit) {

@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { createFrameDecoder, FRAME_BODY_LIMIT_BYTES, type Frame, FrameFault, frameHead } from "./frames.ts";
+import { createFrameDecoder, FRAME_BODY_LIMIT_BYTES, type Frame, frameHead } from "./frames.ts";
 
 /** What is to be sent. `count` comes before the body, as 48 bits. */
 export interface OutgoingFrame {
@@ -11,12 +11,12 @@ export interface OutgoingFrame {
 }
 
 export interface LinkHandlers {
-  /** A FrameFault that it throws ends the link, as bytes that are no frame do. */
+  /** What it throws ends the link, as bytes that are no frame do: a FrameFault is the peer's, anything else is ours. */
   frame(frame: Frame): void;
   /** What waited has gone out. */
   drained(): void;
-  /** Once. `fault` says what the peer did wrong, if it did. */
-  closed(fault: FrameFault | undefined): void;
+  /** Once. `fault` says what was wrong with a frame, or with how it was handled, if anything was. */
+  closed(fault: Error | undefined): void;
 }
 
 /** A carrier of frames, in order and whole, or closed. Every carrier is a byte stream underneath: socket, pair in memory, WebSocket. */
@@ -43,7 +43,7 @@ const CLOSE_PATIENCE_MS = 2000;
 /** Frames over any Duplex of Node: a net.Socket, one end of duplexPair(), a WebSocket's stream. */
 export function createStreamLink(stream: Duplex): Link {
   let isCorked = false;
-  let fault: FrameFault | undefined;
+  let fault: Error | undefined;
 
   function flush(): void {
     isCorked = false;
@@ -52,17 +52,18 @@ export function createStreamLink(stream: Duplex): Link {
 
   function open(handlers: LinkHandlers): void {
     const decoder = createFrameDecoder(handlers.frame);
-    stream.on("data", (chunk: Buffer) => {
+    // No peer may end this process: whatever goes wrong in a handler costs its link.
+    const guarded = (step: () => void): void => {
       if (fault !== undefined) return;
       try {
-        decoder.push(chunk);
+        step();
       } catch (error) {
-        if (!(error instanceof FrameFault)) throw error;
-        fault = error;
+        fault = error instanceof Error ? error : new Error(String(error));
         stream.destroy();
       }
-    });
-    stream.on("drain", handlers.drained);
+    };
+    stream.on("data", (chunk: Buffer) => guarded(() => decoder.push(chunk)));
+    stream.on("drain", () => guarded(handlers.drained));
     // The peer has gone; what we still had to say has no reader.
     stream.on("end", () => stream.destroy());
     stream.once("close", () => handlers.closed(fault));
