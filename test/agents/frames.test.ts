@@ -20,6 +20,7 @@ const KINDS = [
   "write",
   "written",
   "exit",
+  "ping",
 ] as const;
 
 const frame: fc.Arbitrary<Frame> = fc.record({

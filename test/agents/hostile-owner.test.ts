@@ -136,6 +136,7 @@ interface RawOwner {
   readonly runs: readonly string[];
   /** Resolves with the next answer, or when the link has ended. */
   answered(): Promise<Json>;
+  readonly ended: Promise<unknown>;
 }
 
 async function rawOwner(runners: PairedRunners, epoch: number): Promise<RawOwner> {
@@ -157,7 +158,8 @@ async function rawOwner(runners: PairedRunners, epoch: number): Promise<RawOwner
   });
   const hello = JSON.stringify({ versions: { min: 1, max: 1 }, epoch, broker: "" });
   link.send({ kind: "hello", channel: 0, body: Buffer.from(hello) });
-  return { link, runs: await welcomed.promise, answered: () => Promise.race([answer.promise, ended.promise]) };
+  const answered = (): Promise<Json> => Promise.race([answer.promise, ended.promise]);
+  return { link, runs: await welcomed.promise, answered, ended: ended.promise };
 }
 
 async function ask({ link, answered }: RawOwner, json: JsonObject): Promise<Json> {
@@ -225,6 +227,32 @@ test("a call with a number that no frame has room for is refused, and nothing of
   expect(await ask(owner, { method: "stop", run: "one", eofMs: 2 ** 31, termMs: 0 })).toMatchObject({
     problem: { code: "bad_request" },
   });
+});
+
+test("a line for stdin that never ends ends the link, not the runner", async () => {
+  using temp = makeTempDir();
+  await using runners = makePairedRunners(temp.path);
+  const owner = await rawOwner(runners, 1);
+  const request: JsonObject = { ...requestFor(shellProgram(temp.path, "cat")), run: "one" };
+  await ask(owner, { method: "start", request, channel: 1 });
+  let isEnded = false;
+  void owner.ended.then(() => {
+    isEnded = true;
+  });
+  const body = Buffer.alloc(128 * 1024, "x");
+  for (let sent = 0; !isEnded; sent++) {
+    expect(sent).toBeLessThan(1200);
+    owner.link.send({ kind: "write", channel: 1, more: true, count: 1, body });
+    await owner.link.ready();
+    if (sent % 16 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  const server = await runners.server({ epoch: 2 });
+  const run = await server.join("one");
+  if (run === undefined) throw new Error("the run is there");
+  const watched = watchRun(run);
+  run.write(1, { type: "x" });
+  await watched.until(() => watched.outputs.length === 1);
+  expect(watched.texts()).toEqual(['{"type":"x"}']);
 });
 
 test("what nobody was sent cannot be acknowledged away", async () => {

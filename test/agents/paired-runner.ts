@@ -21,6 +21,8 @@ const UNLIMITED: WireBudget = { toRunner: Number.POSITIVE_INFINITY, toServer: Nu
 export interface Wire {
   readonly server: Duplex;
   readonly runner: Duplex;
+  /** How much the runner has been sent so far. */
+  toRunnerBytes(): number;
   cut(): void;
   /** From now on nothing passes, and nobody is told. */
   blackhole(): void;
@@ -30,6 +32,7 @@ export function createWire(budget: WireBudget = UNLIMITED): Wire {
   const [server, serverSide] = duplexPair();
   const [runner, runnerSide] = duplexPair();
   let isSilent = false;
+  let toRunnerBytes = 0;
   const ends = [server, serverSide, runner, runnerSide];
   const cut = (): void => {
     for (const end of ends) end.destroy();
@@ -40,6 +43,7 @@ export function createWire(budget: WireBudget = UNLIMITED): Wire {
       if (isSilent) return;
       const passed = chunk.subarray(0, left);
       left -= passed.length;
+      if (to === runnerSide) toRunnerBytes += passed.length;
       if (passed.length > 0 && !to.write(passed)) {
         from.pause();
         to.once("drain", () => from.resume());
@@ -58,6 +62,7 @@ export function createWire(budget: WireBudget = UNLIMITED): Wire {
     server,
     runner,
     cut,
+    toRunnerBytes: () => toRunnerBytes,
     blackhole: () => {
       isSilent = true;
     },

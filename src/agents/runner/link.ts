@@ -40,18 +40,55 @@ const CONGESTED_BYTES = 4 * 1024 * 1024;
 const COPIED_BYTES = 2048;
 const CLOSE_PATIENCE_MS = 2000;
 
+/**
+ * How often each side says that it is there. A link on which nothing came for two of these is destroyed: what is between the two (a NAT that
+ * forgot, a cable) tells nobody that it is gone, and what is idle for a minute is cut by many a proxy.
+ */
+const HEARTBEAT_MS = 15_000;
+const SILENT_HEARTBEATS = 2;
+
 /** Frames over any Duplex of Node: a net.Socket, one end of duplexPair(), a WebSocket's stream. */
-export function createStreamLink(stream: Duplex): Link {
+export function createStreamLink(stream: Duplex, heartbeatMs = HEARTBEAT_MS): Link {
   let isCorked = false;
   let fault: Error | undefined;
+  let silentHeartbeats = 0;
 
   function flush(): void {
     isCorked = false;
     stream.uncork();
   }
 
+  function send({ kind, channel, more = false, count, body }: OutgoingFrame): void {
+    if (!stream.writable) return;
+    if (!isCorked) {
+      isCorked = true;
+      stream.cork();
+      setImmediate(flush);
+    }
+    const bytes = (body?.length ?? 0) + (count === undefined ? 0 : 6);
+    if (bytes > FRAME_BODY_LIMIT_BYTES) throw new RangeError("a frame's body is over its limit");
+    const head = frameHead({ kind, channel, more }, bytes, count);
+    if (body === undefined) stream.write(head);
+    else if (body.length <= COPIED_BYTES) stream.write(Buffer.concat([head, body]));
+    else {
+      stream.write(head);
+      stream.write(body);
+    }
+  }
+
+  /** Counted, not measured: after a pause of this process itself what waits in the stream comes before the next beat. */
+  function startHeartbeat(): NodeJS.Timeout {
+    return setInterval(() => {
+      if (silentHeartbeats >= SILENT_HEARTBEATS) stream.destroy();
+      else send({ kind: "ping", channel: 0 });
+      silentHeartbeats += 1;
+    }, heartbeatMs).unref();
+  }
+
   function open(handlers: LinkHandlers): void {
-    const decoder = createFrameDecoder(handlers.frame);
+    const decoder = createFrameDecoder((frame) => {
+      if (frame.kind !== "ping") handlers.frame(frame);
+    });
     // No peer may end this process: whatever goes wrong in a handler costs its link.
     const guarded = (step: () => void): void => {
       if (fault !== undefined) return;
@@ -62,35 +99,30 @@ export function createStreamLink(stream: Duplex): Link {
         stream.destroy();
       }
     };
-    stream.on("data", (chunk: Buffer) => guarded(() => decoder.push(chunk)));
+    stream.on("data", (chunk: Buffer) => {
+      silentHeartbeats = 0;
+      guarded(() => decoder.push(chunk));
+    });
+    const heartbeat = startHeartbeat();
     stream.on("drain", () => guarded(handlers.drained));
     // The peer has gone; what we still had to say has no reader.
     stream.on("end", () => stream.destroy());
-    stream.once("close", () => handlers.closed(fault));
-    if (stream.destroyed) handlers.closed(undefined);
+    let isOver = false;
+    const over = (): void => {
+      if (isOver) return;
+      isOver = true;
+      clearInterval(heartbeat);
+      handlers.closed(fault);
+    };
+    stream.once("close", over);
+    if (stream.destroyed) over();
   }
 
   // An error is an end like any other; `close` follows it.
   stream.on("error", () => {});
   return {
     open,
-    send({ kind, channel, more = false, count, body }) {
-      if (!stream.writable) return;
-      if (!isCorked) {
-        isCorked = true;
-        stream.cork();
-        setImmediate(flush);
-      }
-      const bytes = (body?.length ?? 0) + (count === undefined ? 0 : 6);
-      if (bytes > FRAME_BODY_LIMIT_BYTES) throw new RangeError("a frame's body is over its limit");
-      const head = frameHead({ kind, channel, more }, bytes, count);
-      if (body === undefined) stream.write(head);
-      else if (body.length <= COPIED_BYTES) stream.write(Buffer.concat([head, body]));
-      else {
-        stream.write(head);
-        stream.write(body);
-      }
-    },
+    send,
     isCongested: () => stream.writableLength > CONGESTED_BYTES,
     ready: () => whenDrained(stream),
     close() {
