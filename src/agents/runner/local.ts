@@ -91,8 +91,7 @@ async function startProgram(options: LocalRunnerOptions, folder: RunnerFolder): 
   let child: ChildProcess;
   try {
     child = spawn(process.execPath, programArguments(options), {
-      // Nothing of the server's: its keys are not for agents. Sessions bring what agents get.
-      env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LANG: "C.UTF-8" },
+      env: programEnvironment(),
       cwd: folder.folder,
       // A session of its own: a Ctrl-C in the server's terminal is not for it.
       detached: true,
@@ -104,6 +103,17 @@ async function startProgram(options: LocalRunnerOptions, folder: RunnerFolder): 
   child.unref();
   // `held`: another one is there, or on its way; it is dialled, or looked for again.
   if ((await readOnce(child)) === undefined) throw new Error("the runner ended before it was ready");
+}
+
+/** Nothing else of the server's: its keys are not for agents. Sessions bring what agents get. */
+function programEnvironment(): Record<string, string> {
+  const { NODE_COMPILE_CACHE } = process.env;
+  return {
+    PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    LANG: "C.UTF-8",
+    // Where Node keeps compiled code, if anywhere: a start takes half as long.
+    ...(NODE_COMPILE_CACHE !== undefined && { NODE_COMPILE_CACHE }),
+  };
 }
 
 function programArguments({
