@@ -32,6 +32,8 @@ export interface RemoteRunParts {
   readonly link: Link | undefined;
   /** Its exit was acknowledged: nothing of it is needed any more. */
   readonly done: () => void;
+  /** It was given up while its runner may still have it. */
+  readonly abandon: () => void;
 }
 
 const LOST: AgentExit = { code: null, signal: null, how: "exited", stderrTail: "", lost: true };
@@ -45,21 +47,26 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
   let acknowledged = 0;
   let isAway = false;
   let asked: StopPatience | undefined;
+  // Of a run that was taken up while its runner was away, nothing is known before the runner says it.
+  let lineLimitBytes = countOf(described["lineLimitBytes"]);
   const stdin = createStdinQueue(channel, countOf(described["written"]));
   const queue = createOutputQueue({
-    cutter: (): LineCutter => createLineCutter(countOf(described["lineLimitBytes"])),
+    cutter: (): LineCutter => createLineCutter(lineLimitBytes),
     output: (lines: readonly AgentOutput[], upTo: number) => handlers?.output(lines, upTo),
     exited: (exit, number) => handlers?.exited(exit, number),
     taken: (bytes) => link?.send({ kind: "taken", channel, count: bytes }),
     failed: () => run.stop({ eofMs: 0, termMs: 0 }),
   });
 
+  const lost = (): AgentExit => ({ ...LOST, sentUpTo: stdin.sent() });
+
   function joined(json: JsonObject, over: Link): void {
     if (json["known"] !== true) {
-      queue.end(LOST, queue.delivered() + 1);
+      queue.end(lost(), queue.delivered() + 1);
       return;
     }
     link = over;
+    lineLimitBytes = countOf(json["lineLimitBytes"]);
     stdin.linked(over, countOf(json["written"]));
     if (acknowledged > 0) over.send({ kind: "ack", channel, count: acknowledged });
     if (asked !== undefined) calls.tell("stop", { run: id, ...asked });
@@ -106,6 +113,14 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
       asked = patience;
       calls.tell("stop", { run: id, ...patience });
     },
+    abandon() {
+      if (queue.hasEnded()) return;
+      link = undefined;
+      stdin.unlinked();
+      queue.interrupt();
+      parts.abandon();
+      queue.end(lost(), queue.delivered() + 1);
+    },
   };
   if (link !== undefined) stdin.linked(link, stdin.taken());
 
@@ -137,8 +152,10 @@ function createStdinQueue(channel: number, takenAtFirst: number) {
   let link: Link | undefined;
   let taken = takenAtFirst;
   let confirmed = 0;
+  let sent = takenAtFirst;
 
   function send(id: number, line: Buffer): void {
+    if (link !== undefined) sent = Math.max(sent, id);
     for (let from = 0; from < line.length; from += WRITE_PIECE_BYTES) {
       const to = from + WRITE_PIECE_BYTES;
       link?.send({ kind: "write", channel, count: id, more: to < line.length, body: line.subarray(from, to) });
@@ -148,6 +165,8 @@ function createStdinQueue(channel: number, takenAtFirst: number) {
   return {
     taken: () => taken,
     confirmed: () => confirmed,
+    /** Lines up to this id may have reached the runner. */
+    sent: () => sent,
     write(id: number, line: Buffer) {
       if (id <= taken) return;
       taken = id;
