@@ -150,8 +150,9 @@ export function createHost(parts: HostParts): Host {
       drained() {
         if (mine !== undefined && mine === owner) pumpAll(mine);
       },
-      closed() {
+      closed(fault) {
         clearTimeout(patience);
+        if (fault !== undefined) warnOfEnd(fault);
         if (mine !== undefined) leave(mine, false);
       },
     });
@@ -182,6 +183,12 @@ function ownerFrame(owner: Owner, frame: Frame, runs: HostRuns): void {
   }
   // A run may have been forgotten while the frame was on its way.
   owner.channels.get(frame.channel)?.frame(frame);
+}
+
+/** What the peer did wrong needs a line; what we did wrong needs its place. */
+function warnOfEnd(fault: Error): void {
+  const what = fault instanceof FrameFault ? fault.message : (fault.stack ?? fault.message);
+  process.emitWarning(`The link to a server ended: ${what}`);
 }
 
 function jsonBody(json: JsonObject): Buffer {
