@@ -110,6 +110,7 @@ export const REQUIREMENTS = {
     "An agent that cannot start, dies at once or stops reading fails its own session only",
   ),
   "HTTP-ERRORS": promise("PROTOCOL.md 9", "Every failure is {error"),
+  HTTP2: promise("PROTOCOL.md 9", "The port speaks HTTP/1.1, WebSocket and HTTP/2"),
   "HTTP-PAGES": promise(
     "PROTOCOL.md 9",
     "GET …/events?after=&limit=&event_type= gives {events, head, next}, ascending",

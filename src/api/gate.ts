@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { BrokerError } from "../protocol/problems.ts";
+import { authorityOf } from "../transport/http-server.ts";
 import type { ApiConfig } from "./config.ts";
 import { drainingProblem, type Live } from "./live.ts";
 import { classifyOrigin, isOurHost, type OriginKind } from "./origin.ts";
@@ -22,7 +23,7 @@ const ALWAYS_OPEN = ["/healthz", "/readyz", "/metrics"];
 
 /** Host and Origin of every request, upgrade and stream, before authentication. @throws BrokerError host_refused, origin_refused */
 function judge(request: FastifyRequest, config: ApiConfig): OriginKind {
-  const { host } = request.headers;
+  const host = authorityOf(request.raw);
   if (host === undefined || !isOurHost(host, config.allowedHosts)) {
     throw new BrokerError(
       "host_refused",
