@@ -11,12 +11,12 @@ import { createPolicies, type Policies } from "./auth/policy/policies.ts";
 import { questionOf } from "./auth/policy/question.ts";
 import { listen } from "./listen.ts";
 import { createLogs } from "./log/logs.ts";
-import { openRunner } from "./open-runner.ts";
+import { openRunners } from "./open-runner.ts";
 import { type BrokerOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
 import { BrokerError } from "./protocol/problems.ts";
 import { rememberBinary, rememberReadiness } from "./readiness.ts";
-import { createClaudeHosting } from "./sessions/claude-hosting.ts";
-import { createSessions, type SessionsOptions } from "./sessions/manager.ts";
+import { createClaudeHosting, type RunnerPatience } from "./sessions/claude-hosting.ts";
+import { createSessions, type DecidedSession, type SessionsOptions } from "./sessions/manager.ts";
 import type { Decide } from "./sessions/port.ts";
 import { createRetention, scheduleRetention } from "./sessions/retention.ts";
 import { makeDirectories } from "./store/make-directories.ts";
@@ -50,6 +50,7 @@ export interface BrokerTuning {
   readonly sessions?: Partial<SessionsOptions>;
   readonly api?: Partial<ApiOptions>;
   readonly webhooks?: Partial<WebhookOptions>;
+  readonly runners?: Partial<RunnerPatience>;
   /** How often logs are looked through for events that need not be kept. Default 10 minutes. */
   readonly retentionEveryMs?: number;
 }
@@ -87,14 +88,20 @@ async function compose(
   const { dataDir, workspaceRoot } = options;
   const auth = await createAuth({ store, ...(options.adminKey !== undefined && { adminKey: options.adminKey }) });
   const binary = rememberBinary(options.claudeBin);
-  const { runner, agentsStay } = await openRunner(options, store, binary, (error) => {
-    logger.fatal({ err: error }, "runner.lost");
+  const runners = await openRunners(options, store, binary, {
+    lost: (error) => logger.fatal({ err: error }, "runner.lost"),
+    refused: (error) => logger.error({ err: error }, "runner.refused"),
+    failed: (error) => logger.error({ err: error }, "runner.failed"),
   });
-  undo.defer(() => runner.close());
+  const { local, dialled, agentsStay } = runners;
+  undo.defer(() => runners.close());
   const hosting = createClaudeHosting({
-    runner,
+    runner: local,
+    dialled,
     store,
     agentsStay,
+    patience: tuning.runners ?? {},
+    report: (error) => logger.error({ err: error }, "runner.failed"),
     binary,
     sharedEnv: options.agentEnv,
     lineLimitBytes: options.agentLineLimitBytes,
@@ -145,7 +152,7 @@ async function compose(
       : { cert: options.tlsCert, key: options.tlsKey };
   const config: ApiOptions = {
     version: VERSION,
-    ready: rememberReadiness(store, binary),
+    ready: rememberReadiness(store, local && binary),
     tls,
     allowedOrigins: options.allowedOrigins,
     allowedHosts: [
@@ -157,13 +164,13 @@ async function compose(
     heartbeatMs: options.heartbeatMs,
     ...tuning.api,
   };
-  const app = await createApi({ auth, sessions, policies, webhooks, config, logger });
+  const app = await createApi({ auth, sessions, policies, webhooks, runners: dialled, config, logger });
   const close: Broker["close"] = async (how = {}) => {
     await app.close();
     await retention.stop();
     await sessions.close(how);
-    const agentsLeft = agentsStay && how.stopAgents !== true ? runner.runs().length : 0;
-    await runner.close();
+    const agentsLeft = agentsStay && how.stopAgents !== true ? (local?.runs().length ?? 0) : 0;
+    await runners.close();
     await webhooks.close();
     await store.close();
     return { agentsLeft };
@@ -198,12 +205,12 @@ function makeWorkspaceRoot(path: string): void {
 }
 
 /** Policy before people: the documents of the session and its tenant as they are at that moment. */
-function decideFor(
-  policies: Policies,
-  root: string,
-  { id, tenant, cwd }: { id: string; tenant: string; cwd: string },
-): Decide {
-  const folder = join(root, tenant, cwd);
-  return (question) =>
-    decide({ tenant: policies.forTenant(tenant), session: policies.forSession(id) }, questionOf(question, folder));
+function decideFor(policies: Policies, root: string, { id, tenant, cwd, remoteRoot }: DecidedSession): Decide {
+  return (question) => {
+    const folder = join(remoteRoot() ?? root, tenant, cwd);
+    return decide(
+      { tenant: policies.forTenant(tenant), session: policies.forSession(id) },
+      questionOf(question, folder),
+    );
+  };
 }

@@ -30,6 +30,8 @@ export function sendProblem(reply: FastifyReply, error: unknown): FastifyReply {
   const retryAfter = body.details?.["retry_after_s"];
   if (typeof retryAfter === "number") reply.header("retry-after", retryAfter);
   if (PROBLEMS[body.code].status === 401) reply.header("www-authenticate", "Bearer");
+  // Fastify says so with a body over its limit; in HTTP/2 there is no such header.
+  if (reply.request.raw.httpVersionMajor >= 2) reply.removeHeader("connection");
   return reply.code(PROBLEMS[body.code].status).type("application/json").send({ error: body });
 }
 

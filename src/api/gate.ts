@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { BrokerError } from "../protocol/problems.ts";
+import { authorityOf } from "../transport/http-server.ts";
 import type { ApiConfig } from "./config.ts";
 import { drainingProblem, type Live } from "./live.ts";
 import { classifyOrigin, isOurHost, type OriginKind } from "./origin.ts";
@@ -16,12 +17,13 @@ const PREFLIGHT_HEADERS = {
   "access-control-allow-headers": "authorization, content-type, idempotency-key, last-event-id",
   "access-control-max-age": "600",
 };
+const SOCKETS = ["/v1/ws", "/v1/runner"];
 /** Answered even while the server drains. */
 const ALWAYS_OPEN = ["/healthz", "/readyz", "/metrics"];
 
 /** Host and Origin of every request, upgrade and stream, before authentication. @throws BrokerError host_refused, origin_refused */
 function judge(request: FastifyRequest, config: ApiConfig): OriginKind {
-  const { host } = request.headers;
+  const host = authorityOf(request.raw);
   if (host === undefined || !isOurHost(host, config.allowedHosts)) {
     throw new BrokerError(
       "host_refused",
@@ -61,7 +63,7 @@ export function installGate(app: FastifyInstance, config: ApiConfig, live: Live)
     const answered = answerCors(request, reply);
     if (answered !== undefined) return answered;
     const path = request.routeOptions.url ?? "";
-    if (request.ws && path !== "/v1/ws") throw new BrokerError("not_found", "WebSockets are served at /v1/ws.");
+    if (request.ws && !SOCKETS.includes(path)) throw new BrokerError("not_found", "WebSockets are served at /v1/ws.");
     if (live.draining.aborted && !ALWAYS_OPEN.includes(path)) throw drainingProblem();
   });
 }

@@ -3,11 +3,12 @@ import Fastify, { type FastifyInstance, type FastifyServerOptions, LogController
 import type { Logger } from "pino";
 import type { Policies } from "../auth/policy/policies.ts";
 import type { Auth } from "../auth/port.ts";
-import { SUBPROTOCOL } from "../protocol/frames.ts";
+import { RUNNER_SUBPROTOCOL, SUBPROTOCOL } from "../protocol/frames.ts";
 import type { Sessions } from "../sessions/port.ts";
+import { createBothVersions, HTTP_SERVER_DEFAULTS } from "../transport/http-server.ts";
 import type { Webhooks } from "../webhooks/port.ts";
 import { API_DEFAULTS, type ApiConfig, type ApiOptions } from "./config.ts";
-import type { ApiContext } from "./context.ts";
+import type { ApiContext, RunnerDoor } from "./context.ts";
 import { asProblem, handleErrors, refuseBadHttp, sendProblem } from "./errors.ts";
 import { installGate } from "./gate.ts";
 import { acceptJson } from "./json-body.ts";
@@ -16,8 +17,6 @@ import { createMetrics } from "./metrics.ts";
 import { createPageFiles } from "./page-assets.ts";
 import { registerRoutes } from "./routes.ts";
 
-/** A body must have arrived within this time. In milliseconds. */
-const REQUEST_TIMEOUT_MS = 300_000;
 /** Logged at debug level only: probes and page files. */
 const QUIET = ["/healthz", "/readyz", "/metrics", "/", "/assets/:file"];
 
@@ -33,6 +32,7 @@ export interface ApiParts {
   readonly sessions: Sessions;
   readonly policies: Policies;
   readonly webhooks: Webhooks;
+  readonly runners: RunnerDoor;
   readonly config: ApiOptions;
   readonly logger: Logger;
 }
@@ -44,7 +44,8 @@ async function registerWebSockets(app: FastifyInstance, config: ApiConfig, drain
       perMessageDeflate: false,
       // Pongs wait for room in the socket; see transport/websocket.ts.
       autoPong: false,
-      handleProtocols: (offered: ReadonlySet<string>) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+      handleProtocols: (offered: ReadonlySet<string>) =>
+        [SUBPROTOCOL, RUNNER_SUBPROTOCOL].find((name) => offered.has(name)) ?? false,
     },
     // ws has sent the close frame that fits (1009, 1007, 1002) by the time it reports; cutting the socket would lose it.
     errorHandler: (error, _socket, request) => request.log.debug({ err: error }, "socket error"),
@@ -80,18 +81,16 @@ function logRequests(app: FastifyInstance, context: ApiContext): void {
   });
 }
 
-function fastifyOptions({ tls, inboundLimitBytes }: ApiConfig, logger: Logger): FastifyServerOptions {
+function fastifyOptions({ inboundLimitBytes }: ApiConfig, logger: Logger): FastifyServerOptions {
   return {
     loggerInstance: logger,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: inboundLimitBytes,
-    requestTimeout: REQUEST_TIMEOUT_MS,
     exposeHeadRoutes: false,
     routerOptions: { maxParamLength: 200 },
     clientErrorHandler: refuseBadHttp,
     frameworkErrors: (error, _request, reply) => void sendProblem(reply, asProblem(error)),
-    ...(tls !== undefined && { https: tls }),
-  } as FastifyServerOptions;
+  };
 }
 
 /** The HTTP and WebSocket surface, not yet listening. close() drains it; agents and logs are its caller's to stop. */
@@ -100,22 +99,36 @@ export async function createApi({
   sessions,
   policies,
   webhooks,
+  runners,
   config: given,
   logger,
 }: ApiParts): Promise<FastifyInstance> {
   const config: ApiConfig = { ...API_DEFAULTS, ...given };
-  const app = Fastify(fastifyOptions(config, logger));
+  const http = createBothVersions({ ...HTTP_SERVER_DEFAULTS, tls: config.tls });
+  const app = Fastify({ ...fastifyOptions(config, logger), serverFactory: http.serve });
   const live = createLive();
   const metrics = createMetrics(sessions, live);
   const page = createPageFiles();
-  const context: ApiContext = { auth, sessions, policies, webhooks, config, logger: app.log, live, metrics, page };
+  const context: ApiContext = {
+    auth,
+    sessions,
+    policies,
+    webhooks,
+    runners,
+    config,
+    logger: app.log,
+    live,
+    metrics,
+    page,
+  };
   const stopListening = auth.onRevoked(live.revoke);
   const drain = (): Promise<void> => live.drain(config.drainMs);
 
   app.decorate("drain", drain);
   app.addHook("preClose", (done) => {
+    http.retire();
     // A connection on which no request ever came counts as busy for Node, and would hold up the end for a minute. Runs beside the drain.
-    setTimeout(() => app.server.closeAllConnections(), config.drainMs / 2).unref();
+    setTimeout(http.cut, config.drainMs / 2).unref();
     done();
   });
   await registerWebSockets(app, config, drain);

@@ -138,6 +138,12 @@ export interface SessionView {
     readonly cli_session_id: string;
     readonly pid?: number;
   };
+  /** It asked for a runner that dials in: one with these labels; `name` is the one that it lives on. */
+  readonly runner?: {
+    readonly labels: Readonly<Record<string, string>>;
+    readonly when_away: "wait" | "fail";
+    readonly name?: string;
+  };
   readonly open_requests: readonly OpenRequest[];
   /** Turns accepted and not yet started, oldest first. */
   readonly queued_turns: readonly string[];

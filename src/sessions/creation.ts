@@ -3,12 +3,13 @@ import { nanoid } from "nanoid";
 import { claudeArguments } from "../agents/arguments.ts";
 import { agentEnvironment } from "../agents/environment.ts";
 import { sessionFolders } from "../agents/folders.ts";
+import { relativeSegments, SESSIONS_FOLDER } from "../agents/relative-path.ts";
 import { seq } from "../protocol/ids.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import type { NewSession } from "../protocol/sessions.schema.ts";
 import type { Store, Write } from "../store/port.ts";
 import type { Actor, AuditNote, Session, Sessions } from "./port.ts";
-import { insertSession, type SessionRow } from "./rows.ts";
+import { insertSession, type SessionRow, type Spec } from "./rows.ts";
 import { newState, snapshotOf } from "./state.ts";
 
 export type Owner = Parameters<Sessions["create"]>[1];
@@ -17,6 +18,8 @@ export interface CreationParts {
   readonly store: Store;
   readonly dataDir: string;
   readonly workspaceRoot: string;
+  /** Its folders are on the server's machine. */
+  readonly isLocal: (spec: Spec) => boolean;
 }
 
 /** What a new session begins with beside its options: a conversation of another one, and the writes that bring it. */
@@ -27,7 +30,7 @@ export interface Origin {
 
 /** Stores a new session; its folders are made, its options checked. Returns its id. @throws BrokerError cwd_refused, agent_arg_refused */
 export async function insertNew(
-  { store, dataDir, workspaceRoot }: CreationParts,
+  { store, dataDir, workspaceRoot, isLocal }: CreationParts,
   input: NewSession,
   owner: Owner,
   key: readonly string[],
@@ -42,7 +45,19 @@ export async function insertNew(
   // Refused here, with the field's name, rather than at the first message: a dry run of what the start will need.
   claudeArguments(agent, { kind: "new", cliSessionId: state.cliSessionId, optionsFolder: "/" });
   agentEnvironment({ home: "/", configDir: "/", shared: {}, options: agent });
-  const folders = await sessionFolders({ workspaceRoot, dataDir, tenant: owner.tenant, sessionId: id, ...cwd });
+  const spec = {
+    agent,
+    cwd: input.cwd === undefined ? `${SESSIONS_FOLDER}/${id}` : relativeSegments(input.cwd).join("/") || ".",
+    ownFolder: input.cwd === undefined,
+    ...(origin && { fork: origin.fork }),
+    ...(input.on_crash && { onCrash: input.on_crash }),
+    ...(input.idle_timeout_s !== undefined && { idleTimeoutS: input.idle_timeout_s }),
+    ...(input.runner && { runner: input.runner }),
+  };
+  // A runner elsewhere makes them at the first start, by the same rules.
+  const folders = isLocal(spec)
+    ? await sessionFolders({ workspaceRoot, dataDir, tenant: owner.tenant, sessionId: id, ...cwd })
+    : { relativeCwd: spec.cwd };
   const row: SessionRow = {
     id,
     tenant: owner.tenant,
@@ -53,14 +68,7 @@ export async function insertNew(
     head: seq(0),
     reserved: 0,
     mark: 0,
-    spec: {
-      agent,
-      cwd: folders.relativeCwd,
-      ownFolder: input.cwd === undefined,
-      ...(origin && { fork: origin.fork }),
-      ...(input.on_crash && { onCrash: input.on_crash }),
-      ...(input.idle_timeout_s !== undefined && { idleTimeoutS: input.idle_timeout_s }),
-    },
+    spec: { ...spec, cwd: folders.relativeCwd },
     snapshot: snapshotOf(state),
   };
   const note = creationNote(input, owner.actor);

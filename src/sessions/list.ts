@@ -41,6 +41,8 @@ function conditions(filter: SessionFilter): { sql: string; params: SqlValue[] } 
   return { sql: parts.map((part) => part.sql).join(" AND ") || "1 = 1", params: parts.flatMap((part) => part.params) };
 }
 
+const RUNNER = "(SELECT runner FROM session_runner WHERE session = sessions.id) AS runner";
+
 /** A page of sessions, newest first. `liveView` gives what is known beyond the store. @throws BrokerError bad_request for a foreign cursor */
 export async function listSessions(
   store: Store,
@@ -48,12 +50,16 @@ export async function listSessions(
   liveView: (id: string) => SessionView | undefined,
 ): Promise<{ sessions: SessionView[]; next?: string }> {
   const { sql, params } = conditions(filter);
-  const rows = await store.read(`SELECT * FROM sessions WHERE ${sql} ORDER BY created_at_ms DESC, id DESC LIMIT ?`, [
-    ...params,
-    filter.limit + 1,
-  ]);
-  const page = rows.slice(0, filter.limit).map(decodeRow);
+  const rows = await store.read(
+    `SELECT *, ${RUNNER} FROM sessions WHERE ${sql} ORDER BY created_at_ms DESC, id DESC LIMIT ?`,
+    [...params, filter.limit + 1],
+  );
+  const page = rows.slice(0, filter.limit);
   const last = page.at(-1);
-  const sessions = page.map((row) => liveView(row.id) ?? storedView(row));
-  return { sessions, ...(rows.length > filter.limit && last && { next: encodeMark(last) }) };
+  const sessions = page.map((row) => {
+    const decoded = decodeRow(row);
+    const { runner } = row;
+    return liveView(decoded.id) ?? storedView(decoded, typeof runner === "string" ? runner : undefined);
+  });
+  return { sessions, ...(rows.length > filter.limit && last && { next: encodeMark(decodeRow(last)) }) };
 }

@@ -16,6 +16,8 @@ export interface Spec {
   readonly fork?: { readonly cliSessionId: string; readonly at?: string };
   /** What becomes of a turn whose agent dies: it fails (default), or the next process runs it again. */
   readonly onCrash?: "fail" | "continue";
+  /** It lives on a runner that dials in, one with these labels; and what becomes of it while that one is away. */
+  readonly runner?: { readonly labels: Readonly<Record<string, string>>; readonly when_away: "wait" | "fail" };
   /** Seconds that an idle process is kept, 0 = for ever; absent = the server's own. */
   readonly idleTimeoutS?: number;
 }
@@ -117,7 +119,7 @@ export async function readSession(store: Store, id: string): Promise<SessionRow 
 }
 
 /** What clients see of a session, from what is stored and what is known now. */
-export function viewOf(row: SessionRow, state: State, head: Seq): SessionView {
+export function viewOf(row: SessionRow, state: State, head: Seq, runner?: string): SessionView {
   const { phase, process } = state;
   return {
     id: sessionId(row.id),
@@ -138,6 +140,7 @@ export function viewOf(row: SessionRow, state: State, head: Seq): SessionView {
       cli_session_id: state.cliSessionId,
       ...(process && { pid: process.pid }),
     },
+    ...(row.spec.runner && { runner: { ...row.spec.runner, ...(runner !== undefined && { name: runner }) } }),
     open_requests: state.requests,
     queued_turns: state.queue.map((queued) => queued.turnId),
     usage: { cost_usd: state.usage.pastCostUsd + state.usage.processCostUsd, turns: state.usage.turns },
@@ -145,6 +148,6 @@ export function viewOf(row: SessionRow, state: State, head: Seq): SessionView {
 }
 
 /** The view of a session that nobody has opened since the server started. */
-export function storedView(row: SessionRow): SessionView {
-  return viewOf(row, restoredState(row.snapshot, row.head), row.head);
+export function storedView(row: SessionRow, runner?: string): SessionView {
+  return viewOf(row, restoredState(row.snapshot, row.head), row.head, runner);
 }

@@ -8,7 +8,7 @@ import type { Store } from "../store/port.ts";
 import { createEngine, type Engine, type EngineParts } from "./engine.ts";
 import { commandHash, createMemory, type SessionMemory } from "./memory.ts";
 import type { Actor, Session, TurnEnd } from "./port.ts";
-import { type SessionRow, saveLabels, viewOf } from "./rows.ts";
+import { type SessionRow, type Spec, saveLabels, viewOf } from "./rows.ts";
 import type { State } from "./state.ts";
 import { findTurnEnd, turnOfCommand } from "./turn-ends.ts";
 
@@ -18,11 +18,14 @@ export interface SessionParts extends Omit<EngineParts, "memory" | "turnsEnded" 
   readonly defaultIdleTimeoutMs: number;
   readonly store: Store;
   readonly log: EventLog;
+  /** The runner that dials in which it lives on, if it does. */
+  readonly runnerName: () => string | undefined;
 }
 
 /** A session, and what only its manager may do with it. */
 export interface ManagedSession extends Session {
   readonly engine: Engine;
+  readonly spec: Spec;
 }
 
 type Taken = Accepted & { readonly durable: Promise<void> };
@@ -62,6 +65,7 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
     return known.promise;
   };
 
+  const view = (): SessionView => viewOf(row, engine.state(), log.head(), parts.runnerName());
   let updating: Promise<unknown> = Promise.resolve();
   const change = async (patch: SessionPatch, actor: Actor): Promise<SessionView> => {
     const updatedAtMs = now();
@@ -77,7 +81,7 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
     row = next;
     engine.touch();
     parts.changed();
-    return viewOf(row, engine.state(), log.head());
+    return view();
   };
 
   const isOpen = (turnId: string): boolean =>
@@ -88,7 +92,10 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
     tenant,
     log,
     engine,
-    view: () => viewOf(row, engine.state(), log.head()),
+    get spec() {
+      return row.spec;
+    },
+    view,
     standing() {
       const head = log.head();
       const { requests, told, seq: decided } = engine.state();

@@ -2,7 +2,7 @@ import type { AgentOutput } from "../agents/port.ts";
 import type { Command } from "../protocol/commands.ts";
 import { timeOutControl } from "./on-agent-control.ts";
 import { onCommand } from "./on-command.ts";
-import { type Exited, onEnd, onExit, onRecovered } from "./on-exit.ts";
+import { type Exited, onEnd, onExit, onRecovered, onRecoveredAway } from "./on-exit.ts";
 import { onLine, onOtherOutput } from "./on-line.ts";
 import { onOwnerDue, onRegister, onUnregister, type Registering } from "./on-owner.ts";
 import { onAway, onHibernate, onQuit, onRerunDue, onSilent, onStallDue, onWaiting, onWakeDue } from "./on-time.ts";
@@ -24,6 +24,7 @@ export type Signal =
     }
   | ({ readonly type: "exited" } & Exited)
   | ({ readonly type: "recovered"; readonly jumped: boolean } & Omit<Exited, "exit">)
+  | { readonly type: "recovered_away" }
   /** The runner has these lines of stdin; it cannot be reached; it can again. */
   | { readonly type: "written"; readonly id: number }
   | { readonly type: "away"; readonly isAway: boolean }
@@ -75,6 +76,8 @@ function take(work: Work, signal: Signal): void {
       return;
     case "recovered":
       return onRecovered(work, signal.jumped, signal);
+    case "recovered_away":
+      return onRecoveredAway(work);
     case "away":
       return onAway(work, signal.isAway);
     case "waiting":

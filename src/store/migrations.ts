@@ -180,6 +180,30 @@ export const MIGRATIONS: readonly Migration[] = [
       CREATE UNIQUE INDEX transcript_entry_once ON transcript_entries (session, uuid, file) WHERE uuid IS NOT NULL;
     `,
   },
+  {
+    id: 6,
+    name: "runners that dial in, and the sessions that live on them",
+    sql: `
+      CREATE TABLE runners (
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        instance TEXT NOT NULL,
+        labels TEXT NOT NULL,
+        about TEXT NOT NULL,
+        seen_at_ms INTEGER NOT NULL,
+        PRIMARY KEY (tenant, name)
+      ) STRICT;
+
+      -- purged = 1: the session is gone, and its folders on that machine are to be removed when the runner is back.
+      CREATE TABLE session_runner (
+        session TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        runner TEXT NOT NULL,
+        purged INTEGER NOT NULL DEFAULT 0
+      ) STRICT;
+      CREATE INDEX session_runner_by_name ON session_runner (tenant, runner);
+    `,
+  },
 ];
 
 /** Brings a database up to the newest schema, one transaction a step. @throws BrokerError data_dir_newer */

@@ -1,4 +1,5 @@
 import type { ServerResponse } from "node:http";
+import { cutResponse } from "./cut-response.ts";
 import { createOutlet } from "./outlet.ts";
 
 export interface DownloadOptions {
@@ -28,9 +29,7 @@ export function openDownload(
   const closing = new AbortController();
   const { promise: closed, resolve: setClosed } = Promise.withResolvers<void>();
   response.writeHead(200, { ...headers, "content-type": options.contentType, "cache-control": "no-store" });
-  const cut = (): void => {
-    response.destroy();
-  };
+  const cut = (): void => cutResponse(response);
   const { inFlightBytes, slowReaderMs } = options;
   const outlet = createOutlet(response, { inFlightBytes, slowReaderMs, slow: cut });
   // A write that meets a vanished client is not news: `close` follows.

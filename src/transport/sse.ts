@@ -1,6 +1,7 @@
 import type { ServerResponse } from "node:http";
 import type { LogEvent } from "../log/port.ts";
 import { BrokerError, problemBody } from "../protocol/problems.ts";
+import { cutResponse } from "./cut-response.ts";
 import { createOutlet } from "./outlet.ts";
 import { createSlicer, type Sink } from "./pump.ts";
 
@@ -94,7 +95,7 @@ export function openStream(
     if (why === "ended") response.write(named("ended", {}));
     else if (why !== undefined) response.write(named("problem", problemBody(why)));
     response.end();
-    const cut = setTimeout(() => response.destroy(), options.closeMs).unref();
+    const cut = setTimeout(() => cutResponse(response), options.closeMs).unref();
     response.once("close", () => clearTimeout(cut));
   };
   // A write that meets a vanished client is not news: `close` follows.

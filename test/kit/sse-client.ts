@@ -1,4 +1,6 @@
 import http from "node:http";
+import type { Readable } from "node:stream";
+import { connectHttp2 } from "./http2-client.ts";
 
 /** One event of a stream, as the HTML standard parses it (9.2.6). */
 interface SseEvent {
@@ -25,6 +27,8 @@ export interface SseClient extends Disposable {
 
 export interface SseOptions {
   readonly headers?: Readonly<Record<string, string>>;
+  /** Over an HTTP/2 connection of its own. */
+  readonly http2?: boolean;
 }
 
 interface ParserState {
@@ -77,11 +81,31 @@ export function createSseParser(): ParserState & { push(text: string): void } {
   });
 }
 
-/** Opens a stream, whatever its status is. */
-export async function openSse(url: string, { headers = {} }: SseOptions = {}): Promise<SseClient> {
+interface Opened {
+  readonly status: number;
+  readonly headers: http.IncomingHttpHeaders;
+  readonly body: Readable;
+}
+
+async function openHttp1(url: string, headers: Readonly<Record<string, string>>): Promise<Opened> {
   const response = await new Promise<http.IncomingMessage>((resolve, reject) => {
-    http.get(url, { headers: { accept: "text/event-stream", ...headers }, agent: false }, resolve).on("error", reject);
+    http.get(url, { headers, agent: false }, resolve).on("error", reject);
   });
+  return { status: response.statusCode ?? 0, headers: response.headers, body: response };
+}
+
+async function openHttp2(url: string, headers: Readonly<Record<string, string>>): Promise<Opened> {
+  const connection = await connectHttp2(url);
+  const { pathname, search } = new URL(url);
+  const answer = await connection.ask("GET", pathname + search, headers);
+  answer.body.once("close", () => connection[Symbol.dispose]());
+  return answer;
+}
+
+/** Opens a stream, whatever its status is. */
+export async function openSse(url: string, { headers = {}, http2 = false }: SseOptions = {}): Promise<SseClient> {
+  const open = http2 ? openHttp2 : openHttp1;
+  const { status, headers: received, body: response } = await open(url, { accept: "text/event-stream", ...headers });
   const parser = createSseParser();
   const decoder = new TextDecoder();
   const watchers = new Set<() => void>();
@@ -112,8 +136,8 @@ export async function openSse(url: string, { headers = {} }: SseOptions = {}): P
     });
   }
   return {
-    status: response.statusCode ?? 0,
-    headers: response.headers,
+    status,
+    headers: received,
     events: parser.events,
     comments: parser.comments,
     get retryMs() {
@@ -127,6 +151,6 @@ export async function openSse(url: string, { headers = {} }: SseOptions = {}): P
     pause: () => void response.pause(),
     resume: () => void response.resume(),
     closed,
-    [Symbol.dispose]: () => response.destroy(),
+    [Symbol.dispose]: () => void response.destroy(),
   };
 }

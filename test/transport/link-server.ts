@@ -1,9 +1,10 @@
-import { createServer, type Server } from "node:http";
+import type { Server } from "node:http";
 import { WebSocketServer } from "ws";
 import { createLogs } from "../../src/log/logs.ts";
 import type { EventLog, LogEvent } from "../../src/log/port.ts";
 import { seq } from "../../src/protocol/ids.ts";
 import { openMemoryStore } from "../../src/store/memory.ts";
+import { createBothVersions, HTTP_SERVER_DEFAULTS } from "../../src/transport/http-server.ts";
 import { pump, type Sink } from "../../src/transport/pump.ts";
 import { type EventStream, openStream, STREAM_DEFAULTS, type StreamOptions } from "../../src/transport/sse.ts";
 import { LINK_DEFAULTS, type Link, type LinkOptions, openLink } from "../../src/transport/websocket.ts";
@@ -70,7 +71,8 @@ export async function startLinkServer(options: LinkServerOptions = {}): Promise<
   const { log: other } = await logs.open(TWO);
   const links: Link[] = [];
   const streams: EventStream[] = [];
-  const server = createServer((_request, response) => {
+  const both = createBothVersions({ ...HTTP_SERVER_DEFAULTS, tls: undefined });
+  const server = both.serve((_request, response) => {
     const stream = openStream(response, {}, { ...STREAM_DEFAULTS, ...options.stream });
     streams.push(stream);
     void pump(
@@ -111,7 +113,7 @@ export async function startLinkServer(options: LinkServerOptions = {}): Promise<
       await to.append(Array.from({ length: count }, (_, index) => newEvent(id, first + index, shape)));
     },
     async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
+      both.cut();
       for (const stream of streams) stream.end();
       await logs.close(ONE);
       await logs.close(TWO);

@@ -8,7 +8,7 @@ import type { ProcessIdentity } from "../sweep.ts";
 import { createTranscriptFiles } from "../transcript-files.ts";
 import { answerCall } from "./calls.ts";
 import { type Frame, FrameFault } from "./frames.ts";
-import { isRefusal, judgeHello } from "./handshake.ts";
+import { type FormerOwner, type Hello, isRefusal, judgeHello } from "./handshake.ts";
 import { type HostedRun, startHostedRun } from "./hosted-run.ts";
 import { createJournal } from "./journal.ts";
 import type { Link } from "./link.ts";
@@ -42,7 +42,9 @@ export interface Host {
   isOwned(): boolean;
   /** Agents that live, or have ended without that being acknowledged. */
   runCount(): number;
-  /** Stops all agents. Resolves when they are gone and the server, if there is one, has acknowledged that, or does not within `tellMs`. */
+  /** Stops the agents that there are; others may be started later. Resolves when they are gone. */
+  stopAgents(patience: StopPatience): Promise<void>;
+  /** Stops all agents, and any that is started later. Resolves when they are gone and the server, if there is one, has acknowledged that, or does not within `tellMs`. */
   stopAll(patience: StopPatience, tellMs: number): Promise<void>;
   /** Forgets everything and closes the link. */
   close(): Promise<void>;
@@ -79,11 +81,11 @@ export function createHost(parts: HostParts): Host {
   };
   const runs = createHostRuns(parts, changed);
   let owner: Owner | undefined;
-  let highestEpoch = 0;
+  let former: FormerOwner = { epoch: 0, broker: "" };
   let turn = 0;
 
-  function take(link: Link, epoch: number, version: number): Owner {
-    highestEpoch = epoch;
+  function take(link: Link, { epoch, broker, version }: Hello): Owner {
+    former = { epoch, broker };
     if (owner !== undefined) leave(owner, true);
     const taken: Owner = {
       link,
@@ -140,8 +142,8 @@ export function createHost(parts: HostParts): Host {
         }
         if (frame.kind !== "hello" || frame.more) throw new FrameFault("hello_expected");
         clearTimeout(patience);
-        const judged = judgeHello(readJson(frame.body), secret, highestEpoch);
-        if (!isRefusal(judged)) mine = take(link, judged.epoch, judged.version);
+        const judged = judgeHello(readJson(frame.body), secret, former);
+        if (!isRefusal(judged)) mine = take(link, judged);
         else {
           link.send({ kind: "refused", channel: 0, body: jsonBody({ ...judged }) });
           link.close();
@@ -162,6 +164,7 @@ export function createHost(parts: HostParts): Host {
     accept,
     isOwned: () => owner !== undefined,
     runCount: () => runs.list().length + runs.starting(),
+    stopAgents: (patience) => runs.stop(patience),
     async stopAll(patience, tellMs) {
       await runs.stopAll(patience);
       await until(() => owner === undefined || runs.list().length === 0, tellMs);
@@ -232,8 +235,14 @@ function createHostRuns(parts: HostParts, changed: () => void) {
     changed();
   }
 
+  async function stop(patience: StopPatience): Promise<void> {
+    for (const run of runs.values()) run.stop(patience);
+    await Promise.all([...runs.values()].map((run) => run.gone));
+  }
+
   return {
     files: createTranscriptFiles(settings),
+    stop,
     list: () => [...runs.keys()],
     starting: () => starting.size,
     settled: () => Promise.allSettled([...starting.values(), ...underWay]),
@@ -255,8 +264,7 @@ function createHostRuns(parts: HostParts, changed: () => void) {
     async stopAll(patience: StopPatience) {
       isClosing = true;
       await Promise.allSettled(starting.values());
-      for (const run of runs.values()) run.stop(patience);
-      await Promise.all([...runs.values()].map((run) => run.gone));
+      await stop(patience);
     },
     async forgetAll() {
       await Promise.all([...runs.keys()].map(forget));

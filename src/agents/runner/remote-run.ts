@@ -33,6 +33,8 @@ export interface RemoteRunParts {
   readonly link: Link | undefined;
   /** Its exit was acknowledged: nothing of it is needed any more. */
   readonly done: () => void;
+  /** It was given up while its runner may still have it. */
+  readonly abandon: () => void;
 }
 
 const LOST: AgentExit = { code: null, signal: null, how: "exited", stderrTail: "", lost: true };
@@ -44,21 +46,26 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
   let acknowledged = 0;
   let isAway = false;
   let asked: StopPatience | undefined;
+  // Of a run that was taken up while its runner was away, nothing is known before the runner says it.
+  let lineLimitBytes = countOf(described["lineLimitBytes"]);
   const stdin = createStdinQueue(channel, countOf(described["written"]));
   const queue = createOutputQueue({
-    cutter: (): LineCutter => createLineCutter(countOf(described["lineLimitBytes"])),
+    cutter: (): LineCutter => createLineCutter(lineLimitBytes),
     output: (lines: readonly AgentOutput[], upTo: number) => handlers?.output(lines, upTo),
     exited: (exit, number) => handlers?.exited(exit, number),
     taken: (bytes) => link?.send({ kind: "taken", channel, count: bytes }),
     failed: () => run.stop({ eofMs: 0, termMs: 0 }),
   });
 
+  const lost = (): AgentExit => ({ ...LOST, sentUpTo: stdin.sent() });
+
   function joined(json: JsonObject, over: Link): void {
     if (json["known"] !== true) {
-      queue.end(LOST);
+      queue.end(lost());
       return;
     }
     link = over;
+    lineLimitBytes = countOf(json["lineLimitBytes"]);
     stdin.linked(over, stdinThere(json));
     if (acknowledged > 0) over.send({ kind: "ack", channel, count: acknowledged });
     if (asked !== undefined) calls.tell("stop", { run: id, ...asked });
@@ -104,6 +111,14 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
     stop(patience) {
       asked = patience;
       calls.tell("stop", { run: id, ...patience });
+    },
+    abandon() {
+      if (queue.hasEnded()) return;
+      link = undefined;
+      stdin.unlinked();
+      queue.interrupt();
+      parts.abandon();
+      queue.end(lost());
     },
   };
   if (link !== undefined) stdin.linked(link, stdinThere(described));

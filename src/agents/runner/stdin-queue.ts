@@ -14,6 +14,8 @@ export interface StdinQueue {
   /** The highest id of a line that was handed in. */
   last(): number;
   confirmed(): number;
+  /** Lines with higher ids have never left this side. */
+  sent(): number;
   /** A line whose id is not above the last one is dropped. */
   write(id: number, line: Buffer): void;
   /** Lines up to this id are in the pipe. */
@@ -38,6 +40,7 @@ export function createStdinQueue(channel: number, takenAtFirst: number): StdinQu
   let confirmed = 0;
   /** The runner has, or will have, everything up to this id. */
   let sent = takenAtFirst;
+  let everSent = takenAtFirst;
   /** Bytes of lines up to `sent` that are not confirmed. Those that came before this link count until `earlier` is. */
   let sentBytes = 0;
   let earlier: StdinThere = { taken: 0, unwrittenBytes: 0 };
@@ -55,6 +58,7 @@ export function createStdinQueue(channel: number, takenAtFirst: number): StdinQu
       if (id <= sent) continue;
       if (sentBytes > 0 && sentBytes + line.length > STDIN_WINDOW_BYTES) return;
       sent = id;
+      everSent = Math.max(everSent, id);
       sentBytes += line.length;
       sendLine(link, id, line);
     }
@@ -63,6 +67,7 @@ export function createStdinQueue(channel: number, takenAtFirst: number): StdinQu
   return {
     last: () => last,
     confirmed: () => confirmed,
+    sent: () => everSent,
     write(id, line) {
       if (id <= last) return;
       last = id;
