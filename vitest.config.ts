@@ -28,7 +28,7 @@ export const PROJECTS = [
     "unit",
     0,
     [
-      "test/{protocol,store,log,agents,auth,sessions,transport,webhooks,demo,client,project}/**/*.test.ts",
+      "test/{protocol,store,log,agents,auth,sessions,transport,webhooks,compat,demo,client,project}/**/*.test.ts",
       "test/chaos/checker.test.ts",
       "test/*.test.ts",
     ],
