@@ -180,6 +180,24 @@ export const MIGRATIONS: readonly Migration[] = [
       CREATE UNIQUE INDEX transcript_entry_once ON transcript_entries (session, uuid, file) WHERE uuid IS NOT NULL;
     `,
   },
+  {
+    id: 6,
+    name: "secrets, encrypted; the signing secrets of webhooks too",
+    sql: `
+      CREATE TABLE secrets (
+        id TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        sealed TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        updated_at_ms INTEGER NOT NULL
+      ) STRICT;
+      CREATE UNIQUE INDEX secrets_by_name ON secrets (tenant, name);
+
+      -- Takes the place of secret, which is empty once the server has sealed it.
+      ALTER TABLE webhooks ADD COLUMN sealed TEXT;
+    `,
+  },
 ];
 
 /** Brings a database up to the newest schema, one transaction a step. @throws BrokerError data_dir_newer */

@@ -7,6 +7,7 @@ import { createAuth } from "../../src/auth/auth.ts";
 import { createPolicies } from "../../src/auth/policy/policies.ts";
 import { openMemoryStore } from "../../src/store/memory.ts";
 import { createWebhooks } from "../../src/webhooks/webhooks.ts";
+import { TEST_SEALER } from "../kit/sealer.ts";
 import { ADMIN_KEY, type Answer, callServer, startServer } from "../kit/server.ts";
 import { openSessionHost } from "../kit/session-host.ts";
 import { openSse } from "../kit/sse-client.ts";
@@ -304,7 +305,7 @@ test("no ticket, key or cookie reaches the log", async () => {
     auth,
     sessions: host.sessions,
     policies,
-    webhooks: await createWebhooks({ store, report: () => undefined }),
+    webhooks: await createWebhooks({ store, sealer: TEST_SEALER, report: () => undefined }),
     config,
     logger: pino({ level: "trace" }, sink),
   });

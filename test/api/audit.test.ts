@@ -11,6 +11,7 @@ import { isJsonObject } from "../../src/protocol/json.ts";
 import { openMemoryStore } from "../../src/store/memory.ts";
 import { createWebhooks } from "../../src/webhooks/webhooks.ts";
 import { payloadField } from "../kit/payload-field.ts";
+import { TEST_SEALER } from "../kit/sealer.ts";
 import { ADMIN_KEY, type Answer, startServer, type TestServer } from "../kit/server.ts";
 import { openSessionHost } from "../kit/session-host.ts";
 import { verifies } from "../kit/verifies.ts";
@@ -209,7 +210,7 @@ test("an export that nobody reads ends by itself, and holds up no shutdown", asy
   const ready = async () => ({ ok: true, checks: {} });
   const start = async (slowReaderMs: number) => {
     const config = { version: "0", ready, slowReaderMs };
-    const webhooks = await createWebhooks({ store, report: () => undefined });
+    const webhooks = await createWebhooks({ store, sealer: TEST_SEALER, report: () => undefined });
     const parts = { auth, sessions: host.sessions, policies, webhooks, config, logger: pino({ level: "silent" }) };
     const app = await createApi(parts);
     const url = new URL(await app.listen({ host: "127.0.0.1", port: 0 }));
