@@ -9,6 +9,8 @@ import { createAuth } from "./auth/auth.ts";
 import { decide } from "./auth/policy/decide.ts";
 import { createPolicies, type Policies } from "./auth/policy/policies.ts";
 import { questionOf } from "./auth/policy/question.ts";
+import type { RunloopOptions } from "./compat/runloop/port.ts";
+import { createRunloop } from "./compat/runloop/runloop.ts";
 import { listen } from "./listen.ts";
 import { createLogs } from "./log/logs.ts";
 import { openRunners } from "./open-runner.ts";
@@ -50,6 +52,7 @@ export interface BrokerTuning {
   readonly sessions?: Partial<SessionsOptions>;
   readonly api?: Partial<ApiOptions>;
   readonly webhooks?: Partial<WebhookOptions>;
+  readonly runloop?: Partial<RunloopOptions>;
   readonly runners?: Partial<RunnerPatience>;
   /** How often logs are looked through for events that need not be kept. Default 10 minutes. */
   readonly retentionEveryMs?: number;
@@ -164,9 +167,19 @@ async function compose(
     heartbeatMs: options.heartbeatMs,
     ...tuning.api,
   };
-  const app = await createApi({ auth, sessions, policies, webhooks, runners: dialled, config, logger });
+  const runloop = await createRunloop({
+    auth,
+    sessions,
+    database: store,
+    report: (error) => logger.error({ err: error }, "devbox.failed"),
+    ...(tuning.runloop && { options: tuning.runloop }),
+  });
+  undo.defer(() => runloop.close());
+  const dialects = [runloop];
+  const app = await createApi({ auth, sessions, policies, webhooks, runners: dialled, config, logger, dialects });
   const close: Broker["close"] = async (how = {}) => {
     await app.close();
+    runloop.close();
     await retention.stop();
     await sessions.close(how);
     const agentsLeft = agentsStay && how.stopAgents !== true ? (local?.runs().length ?? 0) : 0;

@@ -204,6 +204,24 @@ export const MIGRATIONS: readonly Migration[] = [
       CREATE INDEX session_runner_by_name ON session_runner (tenant, runner);
     `,
   },
+  {
+    id: 7,
+    name: "devboxes of Runloop's API",
+    sql: `
+      CREATE TABLE devboxes (
+        id TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        session TEXT NOT NULL,
+        -- Tenant, principal and x-request-id of the call that made it.
+        request TEXT UNIQUE,
+        created_at_ms INTEGER NOT NULL,
+        is_open INTEGER NOT NULL,
+        record TEXT NOT NULL
+      ) STRICT;
+      CREATE INDEX devboxes_by_tenant ON devboxes (tenant, created_at_ms);
+      CREATE INDEX devboxes_by_session ON devboxes (session);
+    `,
+  },
 ];
 
 /** Brings a database up to the newest schema, one transaction a step. @throws BrokerError data_dir_newer */
