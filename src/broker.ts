@@ -23,6 +23,8 @@ import type { Decide } from "./sessions/port.ts";
 import { createRetention, scheduleRetention } from "./sessions/retention.ts";
 import { makeDirectories } from "./store/make-directories.ts";
 import type { Store } from "./store/port.ts";
+import { createSealer } from "./store/seal.ts";
+import { sealingKeys } from "./store/sealing-keys.ts";
 import { openStore } from "./store/sqlite.ts";
 import { VERSION } from "./version.ts";
 import type { WebhookOptions } from "./webhooks/options.ts";
@@ -109,8 +111,10 @@ async function compose(
     sharedEnv: options.agentEnv,
     lineLimitBytes: options.agentLineLimitBytes,
   });
+  const sealer = createSealer(sealingKeys(dataDir, options.secretsKey));
   const webhooks = await createWebhooks({
     store,
+    sealer,
     allowedHosts: options.webhookAllowedHosts,
     answerLink: answerLinks(auth, options.publicUrl),
     report: (webhook, error) => logger.error({ webhook, err: error }, "webhook.broken"),

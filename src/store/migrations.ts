@@ -206,6 +206,24 @@ export const MIGRATIONS: readonly Migration[] = [
   },
   {
     id: 7,
+    name: "secrets, encrypted; the signing secrets of webhooks too",
+    sql: `
+      CREATE TABLE secrets (
+        id TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        sealed TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        updated_at_ms INTEGER NOT NULL
+      ) STRICT;
+      CREATE UNIQUE INDEX secrets_by_name ON secrets (tenant, name);
+
+      -- Takes the place of secret, which is empty once the server has sealed it.
+      ALTER TABLE webhooks ADD COLUMN sealed TEXT;
+    `,
+  },
+  {
+    id: 8,
     name: "devboxes of Runloop's API",
     sql: `
       CREATE TABLE devboxes (
