@@ -5,6 +5,7 @@ import { readRunnerConfiguration } from "../configuration.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import { rememberBinary } from "../readiness.ts";
 import { VERSION } from "../version.ts";
+import { stopRunner } from "./stop-runner.ts";
 
 interface RunnerFlags {
   readonly local?: true;
@@ -15,6 +16,7 @@ interface RunnerFlags {
   readonly label: readonly string[];
   readonly claudeBin?: string;
   readonly agentEnv?: readonly string[];
+  readonly stop?: true;
   readonly dataDir?: string;
   readonly workspaceRoot?: string;
   readonly awayMs: number;
@@ -45,12 +47,17 @@ export function runnerCommand(): Command {
     .option("--claude-bin <path>", "the CLI (default: as for serve)")
     .option("--agent-env <NAME=value...>", "variables for every agent here (or PATCHBAY_AGENT_ENV_<NAME>)")
     .option("--local", "be the runner of a data directory; for internal use: the server starts it by itself")
+    .option(
+      "--stop",
+      "stop the runner of a server's data directory (--data-dir, or as for serve), and its agents, in order",
+    )
     .option("--data-dir <path>", `homes of the agents (default: ${DATA_DIR}; with --local: the data directory)`)
     .option("--workspace-root <path>", "where the tenants' folders are (default: `workspaces` in the data directory)")
     .addOption(milliseconds("--away-ms", "how long agents go on without a server before they are stopped", 600_000))
     .addOption(milliseconds("--idle-ms", "with --local: how long it stays without agents and without a server", 5000))
     .addOption(new Option("--ready-fd <number>", "where to say that it is ready").argParser(wholeNumber).hideHelp())
     .action(async (flags: RunnerFlags) => {
+      if (flags.stop === true) return stopRunner(flags.dataDir);
       if (flags.broker !== undefined && flags.local !== true) return dialIn(flags.broker, flags);
       if (flags.local !== true || flags.dataDir === undefined || flags.workspaceRoot === undefined) {
         throw new BrokerError("config_invalid", "Say --broker <url>, or --local with --data-dir and --workspace-root.");

@@ -273,3 +273,32 @@ test("what nobody was sent cannot be acknowledged away", async () => {
   await watched.until(() => watched.outputs.length === 2000);
   expect(watched.texts()).toEqual(Array.from({ length: 2000 }, (_, index) => String(index + 1)));
 });
+
+test("greetings that the runner cannot take are refused with their reason, and cost the owner nothing", async () => {
+  using temp = makeTempDir();
+  await using runners = makePairedRunners(temp.path);
+  const owner = await runners.server({ epoch: 5 });
+  const versions = { min: 1, max: 1 };
+  const cases: [Json, string][] = [
+    [{ versions: { min: 2, max: 3 }, epoch: 6, broker: "" }, "version_unsupported"],
+    [{ versions: "1", epoch: 6, broker: "" }, "hello_malformed"],
+    [{ versions, epoch: -1, broker: "" }, "hello_malformed"],
+    [{ versions, epoch: 4, broker: "" }, "stale_owner"],
+  ];
+  for (const [hello, code] of cases) {
+    const wire = createWire();
+    runners.host().accept(createStreamLink(wire.runner));
+    const link = createStreamLink(wire.server);
+    const said: Json[] = [];
+    const ended = Promise.withResolvers<void>();
+    link.open({
+      frame: ({ kind, body }) => said.push([kind, JSON.parse(body.toString("utf8"))]),
+      drained() {},
+      closed: () => ended.resolve(),
+    });
+    link.send({ kind: "hello", channel: 0, body: Buffer.from(JSON.stringify(hello)) });
+    await ended.promise;
+    expect(said).toMatchObject([["refused", { code, message: expect.any(String) }]]);
+  }
+  expect(owner.isLinked()).toBe(true);
+});

@@ -93,8 +93,9 @@ export function startDriver(session: Watched, { random, texts, senders, post }: 
     while (!isStopped && open() < most) next();
   }
   session.onProgress = (sight?: Sight) => {
-    // The agent has taken a message that it will work on for ever.
-    if (sight?.event_type === "user" && stalling.has(sight.turn_id ?? "")) control({ subtype: "interrupt" });
+    // The agent has taken a message that it will work on for ever: it echoes it, or (2.1.197, late) has begun to answer.
+    const isWork = sight?.event_type === "user" || sight?.event_type === "stream_event";
+    if (isWork && stalling.has(sight.turn_id ?? "")) control({ subtype: "interrupt" });
     refill();
   };
   refill();

@@ -25,7 +25,8 @@ interface Answer {
 /** Carries out a server's call and answers it. Never rejects: a fault of ours ends the link. */
 export async function answerCall(owner: Owner, id: number, message: Message, runs: HostRuns): Promise<void> {
   try {
-    const answer: Answer = await carryOut(owner, message, runs).catch((error: unknown) => ({ json: problemOf(error) }));
+    const carriedOut = runs.during(carryOut(owner, message, runs));
+    const answer: Answer = await carriedOut.catch((error: unknown) => ({ json: problemOf(error) }));
     const sent = sendMessage(owner.link, "answer", id, answer.json, answer.attachment ?? NO_BYTES);
     answer.afterwards?.();
     await sent;

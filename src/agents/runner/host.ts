@@ -69,6 +69,8 @@ export interface HostRuns {
   get(run: string): HostedRun | undefined;
   start(request: StartRequest): Promise<HostedRun>;
   forget(run: string): Promise<void>;
+  /** The next owner is not welcomed before this work is done: two of them writing at once would leave a mixture. */
+  during<T>(work: Promise<T>): Promise<T>;
 }
 
 export function createHost(parts: HostParts): Host {
@@ -93,7 +95,7 @@ export function createHost(parts: HostParts): Host {
     };
     owner = taken;
     const { about } = parts;
-    // What the one before had begun to start is a run like the others by then, and none that nobody knows of.
+    // What the one before had begun is done by then: a run is one like the others, and a transcript is written.
     void runs.settled().then(() => {
       link.send({ kind: "welcome", channel: 0, body: jsonBody({ version, about, runs: runs.list() }) });
     });
@@ -199,6 +201,7 @@ function createHostRuns(parts: HostParts, changed: () => void) {
   const { settings, launcher, keep = KEEP } = parts;
   const runs = new Map<string, HostedRun>();
   const starting = new Map<string, Promise<HostedRun>>();
+  const underWay = new Set<Promise<unknown>>();
   let isClosing = false;
 
   async function begin(request: StartRequest): Promise<HostedRun> {
@@ -242,7 +245,13 @@ function createHostRuns(parts: HostParts, changed: () => void) {
     stop,
     list: () => [...runs.keys()],
     starting: () => starting.size,
-    settled: () => Promise.allSettled(starting.values()),
+    settled: () => Promise.allSettled([...starting.values(), ...underWay]),
+    during<T>(work: Promise<T>): Promise<T> {
+      underWay.add(work);
+      const done = (): void => void underWay.delete(work);
+      work.then(done, done);
+      return work;
+    },
     get: (run: string) => runs.get(run),
     forget,
     async start(request: StartRequest) {
