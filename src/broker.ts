@@ -9,8 +9,10 @@ import { createAuth } from "./auth/auth.ts";
 import { decide } from "./auth/policy/decide.ts";
 import { createPolicies, type Policies } from "./auth/policy/policies.ts";
 import { questionOf } from "./auth/policy/question.ts";
+import { createSecrets } from "./auth/secrets.ts";
 import type { RunloopOptions } from "./compat/runloop/port.ts";
 import { createRunloop } from "./compat/runloop/runloop.ts";
+import { createAxonSql } from "./compat/runloop/sql/axon-sql.ts";
 import { listen } from "./listen.ts";
 import { createLogs } from "./log/logs.ts";
 import { openRunners } from "./open-runner.ts";
@@ -100,7 +102,11 @@ async function compose(
   });
   const { local, dialled, agentsStay } = runners;
   undo.defer(() => runners.close());
+  const sealer = createSealer(sealingKeys(dataDir, options.secretsKey));
+  const secrets = await createSecrets({ store, sealer });
+  const sql = createAxonSql({ folder: join(dataDir, "axon-sql") });
   const hosting = createClaudeHosting({
+    secretOf: secrets.valueOf,
     runner: local,
     dialled,
     store,
@@ -111,7 +117,6 @@ async function compose(
     sharedEnv: options.agentEnv,
     lineLimitBytes: options.agentLineLimitBytes,
   });
-  const sealer = createSealer(sealingKeys(dataDir, options.secretsKey));
   const webhooks = await createWebhooks({
     store,
     sealer,
@@ -133,7 +138,10 @@ async function compose(
     report,
     decideFor: (session) => decideFor(policies, realpathSync(workspaceRoot), session),
     inherited: policies.loadSession,
-    purged: policies.forgetSession,
+    purged(id, tenant) {
+      policies.forgetSession(id);
+      sql.remove(tenant, id).catch((error: unknown) => report(id, error));
+    },
     audit: (session, note, nowMs) => auditWrite({ ...note, tenant: session.tenant, session_id: session.id }, nowMs),
     outbox: webhooks.outbox,
     options: {
@@ -174,6 +182,8 @@ async function compose(
   const runloop = await createRunloop({
     auth,
     sessions,
+    sql,
+    secrets,
     database: store,
     report: (error) => logger.error({ err: error }, "devbox.failed"),
     ...(tuning.runloop && { options: tuning.runloop }),

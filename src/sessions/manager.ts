@@ -37,7 +37,7 @@ export interface SessionsParts {
   /** A session was made that takes over what holds for another one (its policy). */
   readonly inherited?: (id: string) => Promise<void>;
   /** A session was purged: what others keep of it can go. */
-  readonly purged?: (id: string) => void;
+  readonly purged?: (id: string, tenant: string) => void;
   /** A session's log cannot be written, or its state is broken: for the server's own log. */
   readonly report: (sessionId: string, error: unknown) => void;
 }
@@ -224,7 +224,7 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
       live.delete(id);
       await logs.purge(id);
       await store.write(deleteSession(id));
-      parts.purged?.(id);
+      parts.purged?.(id, session.tenant);
       await hosting.removeFolders(session);
     },
     async close({ stopAgents } = {}) {

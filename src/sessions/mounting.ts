@@ -29,14 +29,15 @@ export function refuseAgentless({ spec }: SessionRow): void {
 }
 
 function mounted(row: SessionRow, mount: Mount): RowChange {
-  const { agentless: _not, idleTimeoutS: _old, ...rest } = row.spec;
-  const { agent, cwd, idle_timeout_s: idleTimeoutS } = mount;
+  const { agentless: _not, idleTimeoutS: _old, secrets: _before, ...rest } = row.spec;
+  const { agent, cwd, secrets, idle_timeout_s: idleTimeoutS } = mount;
   const folder = cwd === undefined ? `${SESSIONS_FOLDER}/${row.id}` : relativeSegments(cwd).join("/") || ".";
   const spec = {
     ...rest,
     agent,
     cwd: folder,
     ownFolder: cwd === undefined,
+    ...(secrets !== undefined && { secrets }),
     ...(idleTimeoutS !== undefined && { idleTimeoutS }),
   };
   return { row: { ...row, spec }, subtype: "mount", decision: { ...mount, agent: agentNames(agent) } };
@@ -61,7 +62,10 @@ export function agentMounting(parts: {
     },
     async mount(mount, actor) {
       if (state().phase.name === "ended") throw new BrokerError("session_ended", "The session has ended.");
-      checkAgent(mount.agent, state().cliSessionId);
+      // A secret's variable is held against the same rules as any other, whatever its value.
+      const { agent, secrets = {} } = mount;
+      const names = Object.fromEntries(Object.keys(secrets).map((variable) => [variable, ""]));
+      checkAgent({ ...agent, env: { ...agent.env, ...names } }, state().cliSessionId);
       await update((before) => mounted(before, mount), actor);
       await apply({ type: "unpark" });
     },

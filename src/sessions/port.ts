@@ -39,6 +39,8 @@ export interface Note {
 /** What a session's agent is to be, given after the session was made. `cwd` as at creation; absent = the session's own folder. */
 export interface Mount {
   readonly agent: AgentOptions;
+  /** Variables whose values are secrets of the tenant, by name. */
+  readonly secrets?: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly idle_timeout_s?: number;
 }

@@ -12,6 +12,8 @@ export interface Spec {
   readonly cwd: string;
   /** The client named the folder: purge leaves it alone. */
   readonly ownFolder: boolean;
+  /** Variables of its agent whose values are secrets of its tenant, by name. */
+  readonly secrets?: Readonly<Record<string, string>>;
   /** It has no agent until one is mounted. */
   readonly agentless?: true;
   /** A conversation of another session that this one begins as a copy of. */

@@ -66,6 +66,7 @@ async function remove(call: RunloopCall): Promise<unknown> {
   });
   await call.context.devboxes.shutDownOf(session.id, "api_shutdown", actorOf(call));
   await session.end();
+  await call.context.sql.remove(session.tenant, session.id);
   return {};
 }
 

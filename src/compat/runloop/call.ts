@@ -10,12 +10,11 @@ import type { Devbox } from "./devbox/record.ts";
 import type { RunloopHost, RunloopOptions, RunloopParts } from "./port.ts";
 
 /** What the routes of this dialect work with. */
-export interface RunloopContext extends Pick<RunloopParts, "auth" | "sessions"> {
+export interface RunloopContext extends Pick<RunloopParts, "auth" | "sessions" | "sql" | "secrets"> {
   readonly host: RunloopHost;
   readonly devboxes: Devboxes;
   readonly options: RunloopOptions;
   readonly createDevbox: (creation: Creation) => Promise<Devbox>;
-  readonly secretOf: RunloopParts["secretOf"];
 }
 
 /** One request of an authenticated caller. */

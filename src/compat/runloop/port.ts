@@ -1,8 +1,10 @@
 import type { FastifyRequest } from "fastify";
 import type { Auth, Principal } from "../../auth/port.ts";
+import type { Secrets } from "../../auth/secrets.ts";
 import type { BrokerError } from "../../protocol/problems.ts";
 import type { Action } from "../../protocol/roles.ts";
 import type { Actor, Sessions } from "../../sessions/port.ts";
+import type { AxonSql } from "./sql/axon-sql.ts";
 
 /** What the HTTP server lends to this dialect. */
 export interface RunloopHost {
@@ -59,7 +61,7 @@ export interface RunloopParts {
   readonly sessions: Sessions;
   readonly database: Database;
   readonly options?: Partial<RunloopOptions>;
-  /** The value of a tenant's secret; undefined when there is none of that name. Absent: this server keeps no secrets. */
-  readonly secretOf?: (tenant: string, name: string) => Promise<string | undefined>;
+  readonly secrets: Omit<Secrets, "valueOf">;
+  readonly sql: AxonSql;
   readonly report: (error: unknown) => void;
 }

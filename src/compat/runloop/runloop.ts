@@ -1,14 +1,14 @@
-import type { FastifyInstance, FastifyRequest } from "fastify";
+import type { FastifyInstance } from "fastify";
 import { BrokerError } from "../../protocol/problems.ts";
-import type { Action } from "../../protocol/roles.ts";
-import type { Session } from "../../sessions/port.ts";
 import { AXON_ROUTES } from "./axons.ts";
-import { findAxon, pathId, type RunloopContext, type RunloopRoute } from "./call.ts";
+import { findAxon, pathId, type RunloopContext, type RunloopRoute, refuseNarrowed } from "./call.ts";
 import { createCreator } from "./devbox/create.ts";
 import { createDevboxes } from "./devbox/devboxes.ts";
 import { DEVBOX_ROUTES, notServed } from "./devbox/routes.ts";
 import { RUNLOOP_DEFAULTS, type RunloopHost, type RunloopParts } from "./port.ts";
 import { sendProblem } from "./problems.ts";
+import { registerSecrets } from "./secrets/routes.ts";
+import { registerAxonSql } from "./sql/routes.ts";
 
 /** Every route of this dialect but those that are answered with 501. */
 export const RUNLOOP_ROUTES: readonly RunloopRoute[] = [...AXON_ROUTES, ...DEVBOX_ROUTES];
@@ -42,12 +42,12 @@ function registerRoute(scope: FastifyInstance, context: RunloopContext, route: R
 
 export async function createRunloop(parts: RunloopParts): Promise<Runloop> {
   const options = { ...RUNLOOP_DEFAULTS, ...parts.options };
-  const { auth, sessions, database, report, secretOf } = parts;
+  const { auth, sessions, sql, secrets, database, report } = parts;
   const devboxes = await createDevboxes({ sessions, database, options, report });
   const createDevbox = createCreator();
   return {
     register(scope, host) {
-      const context: RunloopContext = { auth, sessions, devboxes, createDevbox, options, host, secretOf };
+      const context: RunloopContext = { auth, sessions, devboxes, createDevbox, options, host, sql, secrets };
       scope.setErrorHandler((error, request, reply) => {
         if (!(error instanceof BrokerError) || error.code === "internal") {
           request.log.error({ err: error, route: request.routeOptions.url }, "request failed");
@@ -55,6 +55,18 @@ export async function createRunloop(parts: RunloopParts): Promise<Runloop> {
         return sendProblem(reply, error);
       });
       for (const route of RUNLOOP_ROUTES) registerRoute(scope, context, route);
+      registerAxonSql(scope, {
+        sql,
+        axonOf: async (request, action) => findAxon(context, await host.admit(request, action), pathId(request)),
+      });
+      registerSecrets(scope, {
+        secrets,
+        async admit(request, action) {
+          const principal = await host.admit(request, action);
+          refuseNarrowed(principal);
+          return { tenant: principal.tenant, actor: host.actorOf(request, principal) };
+        },
+      });
       for (const method of ["GET", "POST", "DELETE"] as const) {
         registerRoute(scope, context, {
           method: method as RunloopRoute["method"],
@@ -65,12 +77,9 @@ export async function createRunloop(parts: RunloopParts): Promise<Runloop> {
         });
       }
     },
-    close: devboxes.close,
+    close() {
+      devboxes.close();
+      sql.close();
+    },
   };
 }
-
-/** The axon that a request's path names, for routes beside these. @throws BrokerError unauthenticated, forbidden, not_found */
-export const axonOfRequest =
-  ({ sessions }: Pick<RunloopParts, "sessions">, host: RunloopHost) =>
-  async (request: FastifyRequest, action: Action): Promise<Session> =>
-    findAxon({ sessions }, await host.admit(request, action), pathId(request));

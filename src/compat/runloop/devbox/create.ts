@@ -16,18 +16,18 @@ export interface Creation {
   readonly requestId: string | undefined;
 }
 
-/** @throws BrokerError not_available, bad_request */
-async function secretValues({ context, principal }: Creation, { secrets }: NewDevbox): Promise<Record<string, string>> {
-  const values: Record<string, string> = {};
+/** @throws BrokerError bad_request for a name that no secret of the tenant has */
+async function checkSecrets({ context, principal }: Creation, { secrets }: NewDevbox): Promise<void> {
   for (const [variable, name] of Object.entries(secrets ?? {})) {
-    if (context.secretOf === undefined) throw new BrokerError("not_available", "secrets: this server keeps none.");
-    const value = await context.secretOf(principal.tenant, name);
-    if (value === undefined) {
-      throw new BrokerError("bad_request", `secrets.${variable}: there is no secret ${name}. Create it first.`);
-    }
-    values[variable] = value;
+    const there = await context.secrets.read(principal.tenant, name).then(
+      () => true,
+      () => false,
+    );
+    if (there) continue;
+    throw new BrokerError("bad_request", `secrets.${variable}: there is no secret ${name}. Create it first.`, {
+      details: { field: "secrets" },
+    });
   }
-  return values;
 }
 
 async function newDevbox(input: NewDevbox, session: Session, context: RunloopContext): Promise<Devbox> {
@@ -77,8 +77,10 @@ function refuseSecond(session: Session): void {
 async function make(creation: Creation, request: string | undefined): Promise<Devbox> {
   const { context, principal, actor } = creation;
   const input = parseDevbox(creation.body);
-  const launch = readLaunch(input, await secretValues(creation, input), context.options);
+  await checkSecrets(creation, input);
+  const launch = readLaunch(input, context.options);
   context.auth.allow(principal, context.auth.actionOfCreation({ agent: launch.agent }));
+  if (input.secrets) context.auth.allow(principal, "administer");
   const session = await findAxon(context, principal, launch.axonId);
   refuseSecond(session);
   const devbox = await newDevbox(input, session, context);
@@ -88,7 +90,11 @@ async function make(creation: Creation, request: string | undefined): Promise<De
   try {
     await tellSkipped(devbox, session, launch);
     const { agent, cwd } = launch;
-    const rest = { ...(cwd !== undefined && { cwd }), ...(idle && { idle_timeout_s: idle.idle_time_seconds }) };
+    const rest = {
+      ...(cwd !== undefined && { cwd }),
+      ...(idle && { idle_timeout_s: idle.idle_time_seconds }),
+      ...(input.secrets && { secrets: input.secrets }),
+    };
     await session.mount({ agent, ...rest }, actor);
   } catch (error) {
     await context.devboxes.forget(devbox);

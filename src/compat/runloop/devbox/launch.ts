@@ -112,14 +112,10 @@ function skippedParts(input: NewDevbox, skipped: string[]): void {
 }
 
 /**
- * What a new devbox asks for, held against this server's policy; secrets are values by now.
+ * What a new devbox asks for, held against this server's policy.
  * @throws BrokerError bad_request, not_available, cwd_refused
  */
-export function readLaunch(
-  input: NewDevbox,
-  secrets: Readonly<Record<string, string>>,
-  policy: { readonly launchCommands: "skip" | "refuse" },
-): Launch {
+export function readLaunch(input: NewDevbox, policy: { readonly launchCommands: "skip" | "refuse" }): Launch {
   const mount = brokerMount(input);
   const commands = input.launch_parameters?.launch_commands ?? [];
   if (commands.length > 0 && policy.launchCommands === "refuse") {
@@ -127,7 +123,7 @@ export function readLaunch(
     throw new BrokerError("not_available", text, { details: { field: "launch_parameters.launch_commands" } });
   }
   const skipped: string[] = [];
-  const env = { ...variables(input.environment_variables ?? {}, skipped), ...secrets };
+  const env = variables(input.environment_variables ?? {}, skipped);
   const options = readArguments(mount.launch_args ?? [], skipped);
   skippedParts(input, skipped);
   const wanted = { ...options, ...(Object.keys(env).length > 0 && { env }) };
