@@ -1,11 +1,12 @@
 /**
- * `npm run chaos -- --minutes N [--seed S] [--sessions K] [--inline]`: faults against a real server, in rounds of at most a minute, each
+ * `npm run chaos -- --minutes N [--seed S] [--sessions K] [--inline | --dialled] [--real]`: faults against a real server, in rounds of at most a minute, each
  * with a seed of its own (the one before plus 1), until the time is over or the checker finds something (docs/reliability.md). Counts go
- * to stdout, each fault as it happens to stderr. Exits with 1 when there was a violation.
+ * to stdout, each fault as it happens to stderr. `--real` takes the real CLIs (both versions in turn) with a scripted model, which are slower. Exits with 1 when there was a violation.
  */
 import { randomInt } from "node:crypto";
 import { parseArgs } from "node:util";
 import { type ChaosReport, runChaos } from "../test/chaos/run.ts";
+import { CLI_VERSIONS } from "../test/demo/cli.ts";
 
 const ROUND_S = 60;
 
@@ -15,6 +16,8 @@ const { values } = parseArgs({
     seed: { type: "string" },
     sessions: { type: "string", default: "6" },
     inline: { type: "boolean", default: false },
+    dialled: { type: "boolean", default: false },
+    real: { type: "boolean", default: false },
   },
 });
 
@@ -27,6 +30,8 @@ function whole(name: string, text: string): number {
 const minutes = whole("minutes", values.minutes);
 const sessions = whole("sessions", values.sessions);
 const firstSeed = values.seed === undefined ? randomInt(1, 1_000_000_000) : whole("seed", values.seed);
+
+const mode = values.dialled ? "dialled" : values.inline ? "inline" : "auto";
 
 const totals = { rounds: 0, faults: 0, events: 0, commands: 0, agents: 0 };
 
@@ -65,12 +70,13 @@ async function main(): Promise<boolean> {
     const report = await runChaos({
       seed,
       sessions,
-      mode: values.inline ? "inline" : "auto",
+      mode,
+      ...(values.real && { claude: CLI_VERSIONS[seed % 2 === 0 ? 0 : 1].path }),
       durationMs: roundS * 1000,
       progress: (line) => console.error(line),
     });
     if (print(report)) continue;
-    const rest = `--sessions ${sessions}${values.inline ? " --inline" : ""}`;
+    const rest = `--sessions ${sessions}${mode === "auto" ? "" : ` --${mode}`}${values.real ? " --real" : ""}`;
     console.log(`again: npm run chaos -- --minutes ${(roundS / 60).toFixed(1)} --seed ${seed} ${rest}`);
     return false;
   }

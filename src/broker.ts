@@ -9,14 +9,18 @@ import { createAuth } from "./auth/auth.ts";
 import { decide } from "./auth/policy/decide.ts";
 import { createPolicies, type Policies } from "./auth/policy/policies.ts";
 import { questionOf } from "./auth/policy/question.ts";
+import { createSecrets } from "./auth/secrets.ts";
+import type { RunloopOptions } from "./compat/runloop/port.ts";
+import { createRunloop } from "./compat/runloop/runloop.ts";
+import { createAxonSql } from "./compat/runloop/sql/axon-sql.ts";
 import { listen } from "./listen.ts";
 import { createLogs } from "./log/logs.ts";
-import { openRunner } from "./open-runner.ts";
+import { openRunners } from "./open-runner.ts";
 import { type BrokerOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
 import { BrokerError } from "./protocol/problems.ts";
 import { rememberBinary, rememberReadiness } from "./readiness.ts";
-import { createClaudeHosting } from "./sessions/claude-hosting.ts";
-import { createSessions, type SessionsOptions } from "./sessions/manager.ts";
+import { createClaudeHosting, type RunnerPatience } from "./sessions/claude-hosting.ts";
+import { createSessions, type DecidedSession, type SessionsOptions } from "./sessions/manager.ts";
 import type { Decide } from "./sessions/port.ts";
 import { createRetention, scheduleRetention } from "./sessions/retention.ts";
 import { makeDirectories } from "./store/make-directories.ts";
@@ -52,6 +56,8 @@ export interface BrokerTuning {
   readonly sessions?: Partial<SessionsOptions>;
   readonly api?: Partial<ApiOptions>;
   readonly webhooks?: Partial<WebhookOptions>;
+  readonly runloop?: Partial<RunloopOptions>;
+  readonly runners?: Partial<RunnerPatience>;
   /** How often logs are looked through for events that need not be kept. Default 10 minutes. */
   readonly retentionEveryMs?: number;
 }
@@ -89,19 +95,28 @@ async function compose(
   const { dataDir, workspaceRoot } = options;
   const auth = await createAuth({ store, ...(options.adminKey !== undefined && { adminKey: options.adminKey }) });
   const binary = rememberBinary(options.claudeBin);
-  const { runner, agentsStay } = await openRunner(options, store, binary, (error) => {
-    logger.fatal({ err: error }, "runner.lost");
+  const runners = await openRunners(options, store, binary, {
+    lost: (error) => logger.fatal({ err: error }, "runner.lost"),
+    refused: (error) => logger.error({ err: error }, "runner.refused"),
+    failed: (error) => logger.error({ err: error }, "runner.failed"),
   });
-  undo.defer(() => runner.close());
+  const { local, dialled, agentsStay } = runners;
+  undo.defer(() => runners.close());
+  const sealer = createSealer(sealingKeys(dataDir, options.secretsKey));
+  const secrets = await createSecrets({ store, sealer });
+  const sql = createAxonSql({ folder: join(dataDir, "axon-sql") });
   const hosting = createClaudeHosting({
-    runner,
+    secretOf: secrets.valueOf,
+    runner: local,
+    dialled,
     store,
     agentsStay,
+    patience: tuning.runners ?? {},
+    report: (error) => logger.error({ err: error }, "runner.failed"),
     binary,
     sharedEnv: options.agentEnv,
     lineLimitBytes: options.agentLineLimitBytes,
   });
-  const sealer = createSealer(sealingKeys(dataDir, options.secretsKey));
   const webhooks = await createWebhooks({
     store,
     sealer,
@@ -123,7 +138,10 @@ async function compose(
     report,
     decideFor: (session) => decideFor(policies, realpathSync(workspaceRoot), session),
     inherited: policies.loadSession,
-    purged: policies.forgetSession,
+    purged(id, tenant) {
+      policies.forgetSession(id);
+      sql.remove(tenant, id).catch((error: unknown) => report(id, error));
+    },
     audit: (session, note, nowMs) => auditWrite({ ...note, tenant: session.tenant, session_id: session.id }, nowMs),
     outbox: webhooks.outbox,
     options: {
@@ -149,7 +167,7 @@ async function compose(
       : { cert: options.tlsCert, key: options.tlsKey };
   const config: ApiOptions = {
     version: VERSION,
-    ready: rememberReadiness(store, binary),
+    ready: rememberReadiness(store, local && binary),
     tls,
     allowedOrigins: options.allowedOrigins,
     allowedHosts: [
@@ -161,13 +179,25 @@ async function compose(
     heartbeatMs: options.heartbeatMs,
     ...tuning.api,
   };
-  const app = await createApi({ auth, sessions, policies, webhooks, config, logger });
+  const runloop = await createRunloop({
+    auth,
+    sessions,
+    sql,
+    secrets,
+    database: store,
+    report: (error) => logger.error({ err: error }, "devbox.failed"),
+    ...(tuning.runloop && { options: tuning.runloop }),
+  });
+  undo.defer(() => runloop.close());
+  const dialects = [runloop];
+  const app = await createApi({ auth, sessions, policies, webhooks, runners: dialled, config, logger, dialects });
   const close: Broker["close"] = async (how = {}) => {
     await app.close();
+    runloop.close();
     await retention.stop();
     await sessions.close(how);
-    const agentsLeft = agentsStay && how.stopAgents !== true ? runner.runs().length : 0;
-    await runner.close();
+    const agentsLeft = agentsStay && how.stopAgents !== true ? (local?.runs().length ?? 0) : 0;
+    await runners.close();
     await webhooks.close();
     await store.close();
     return { agentsLeft };
@@ -202,12 +232,12 @@ function makeWorkspaceRoot(path: string): void {
 }
 
 /** Policy before people: the documents of the session and its tenant as they are at that moment. */
-function decideFor(
-  policies: Policies,
-  root: string,
-  { id, tenant, cwd }: { id: string; tenant: string; cwd: string },
-): Decide {
-  const folder = join(root, tenant, cwd);
-  return (question) =>
-    decide({ tenant: policies.forTenant(tenant), session: policies.forSession(id) }, questionOf(question, folder));
+function decideFor(policies: Policies, root: string, { id, tenant, cwd, remoteRoot }: DecidedSession): Decide {
+  return (question) => {
+    const folder = join(remoteRoot() ?? root, tenant, cwd);
+    return decide(
+      { tenant: policies.forTenant(tenant), session: policies.forSession(id) },
+      questionOf(question, folder),
+    );
+  };
 }

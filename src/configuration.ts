@@ -112,6 +112,22 @@ function readAgentEnv(environment: Environment, flags: Flags): Record<string, st
   return shared;
 }
 
+/** What `patchbay runner --broker` is told. */
+export interface RunnerConfiguration {
+  readonly token: string | undefined;
+  readonly dataDir: string | undefined;
+  readonly workspaceRoot: string | undefined;
+  readonly claudeBin: string | undefined;
+  readonly agentEnv: Readonly<Record<string, string>>;
+}
+
+/** The part of the configuration that a runner elsewhere needs, from the same names. @throws BrokerError config_invalid */
+export function readRunnerConfiguration(environment: Environment, flags: Flags): RunnerConfiguration {
+  const { broker, client } = readConfiguration(environment, flags);
+  const { dataDir, workspaceRoot, claudeBin, agentEnv = {} } = broker;
+  return { token: client.token, dataDir, workspaceRoot, claudeBin, agentEnv };
+}
+
 /** Reads flags, then the environment: the only place that does. A flag wins over its variable. @throws BrokerError config_invalid */
 export function readConfiguration(environment: Environment, flags: Flags = {}): Configuration {
   refuseUnknown(Object.keys(environment).filter((name) => name.startsWith(PREFIX)));

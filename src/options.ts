@@ -35,8 +35,8 @@ export interface BrokerOptions {
   readonly publicUrl: string | undefined;
   /** Host names or addresses that webhooks may call though they are private or have no TLS. */
   readonly webhookAllowedHosts: readonly string[];
-  /** Who owns agent processes: a program of its own that outlives the server (started or joined), or this process. */
-  readonly runner: "auto" | "inline";
+  /** Who owns agent processes: a program of its own that outlives the server (started or joined), this process, or only runners that dial in. */
+  readonly runner: "auto" | "inline" | "none";
   readonly engine: "sqlite";
   readonly logLevel: (typeof LOG_LEVELS)[number];
   /** Longest agent line that is forwarded. */
@@ -140,13 +140,7 @@ const publicUrl = z
   .refine(isBareUrl, "must be a URL such as https://patchbay.example.org, without credentials, query or fragment")
   .transform((value) => new URL(value).href.replace(/\/+$/, ""));
 const oneOf = <T extends string>(values: readonly [T, ...T[]]) => z.enum(values, `must be one of ${values.join(", ")}`);
-const runner = z
-  .unknown()
-  .refine(
-    (value) => value !== "none",
-    "none is not served yet: runners that dial in come with a later version; use auto or inline",
-  )
-  .pipe(oneOf(["auto", "inline"]));
+const runner = oneOf(["auto", "inline", "none"]);
 const engine = z
   .unknown()
   .refine(
@@ -203,7 +197,8 @@ export const OPTION_HELP: Readonly<Record<keyof BrokerOptions, string>> = {
   allowedHosts: "host names we answer to, separated by commas",
   publicUrl: "where people reach this server, for links that it sends out",
   webhookAllowedHosts: "private hosts that webhooks may call, separated by commas",
-  runner: "who owns agent processes: auto (a program that outlives the server) or inline",
+  runner:
+    "who owns agent processes: auto (a program that outlives the server), inline, or none (only runners that dial in)",
   engine: "where logs and metadata live: sqlite",
   logLevel: `one of ${LOG_LEVELS.join(", ")}`,
   agentLineLimitBytes: "longest agent line that is forwarded",

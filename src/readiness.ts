@@ -17,8 +17,11 @@ export function rememberBinary(configured: string | undefined): () => Promise<{ 
   };
 }
 
-/** What /readyz says. */
-export function rememberReadiness(store: Store, binary: () => Promise<unknown>): () => Promise<Readiness> {
+/** What /readyz says. Without a `binary` agents live elsewhere, and so does their CLI. */
+export function rememberReadiness(
+  store: Store,
+  binary: (() => Promise<unknown>) | undefined,
+): () => Promise<Readiness> {
   return rememberFor(READINESS_MS, () => readiness(store, binary));
 }
 
@@ -30,7 +33,7 @@ function rememberFor<T>(ms: number, ask: () => Promise<T>): () => Promise<T> {
   };
 }
 
-async function readiness(store: Store, binary: () => Promise<unknown>): Promise<Readiness> {
+async function readiness(store: Store, binary: (() => Promise<unknown>) | undefined): Promise<Readiness> {
   const check = async (work: Promise<unknown>, message: string): Promise<ReadinessCheck> => {
     try {
       await work;
@@ -43,7 +46,7 @@ async function readiness(store: Store, binary: () => Promise<unknown>): Promise<
   const touch = { sql: "INSERT OR REPLACE INTO meta (key, value) VALUES ('ready', ?)", params: [String(now)] };
   const checks = {
     store: await check(store.write([touch]), "The data directory cannot be written; see the server's log."),
-    agent: await check(binary(), "The claude CLI was not found; run `patchbay doctor`."),
+    agent: await check(binary?.() ?? Promise.resolve(), "The claude CLI was not found; run `patchbay doctor`."),
   };
   return { ok: Object.values(checks).every(({ ok }) => ok), checks };
 }

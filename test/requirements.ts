@@ -88,6 +88,12 @@ export const REQUIREMENTS = {
   "SESSION-CLEAR": promise("PROTOCOL.md 8", "The CLI's own session id changes"),
   "SESSION-RECOVER": promise("PROTOCOL.md 8", "Where the agents went with the server"),
   "SERVER-OUTLIVED": promise("PROTOCOL.md 8", "A runner outlives its server"),
+  "DIAL-IN": promise("PROTOCOL.md 12", "lives on a runner of its tenant that has all of these labels"),
+  "RUNNER-LINK": promise("PROTOCOL.md 12", "The runner dials again for ever"),
+  "RUNNER-AWAY": promise("PROTOCOL.md 12", "A runner that has not been linked for a second"),
+  "RUNNER-RESTART": promise("PROTOCOL.md 12", "A server that starts waits 10 s for the runner"),
+  "RUNNER-IDENTITY": promise("PROTOCOL.md 12", "Tenant and name are a runner's identity"),
+  "RUNNER-KEY": promise("PROTOCOL.md 12", "A missing, wrong, expired or revoked key"),
   CHAOS: promise("PROTOCOL.md 8", "All of this holds while servers, runners and agents are killed"),
   "P7-ONE-AGENT": promise(
     "contract 6.7",

@@ -116,6 +116,7 @@ function startRun(id: string, launcher: Launcher, prepared: PreparedAgent, forge
       if (exit !== undefined && upTo >= last) forget();
     },
     stop: (patience) => void agent.stop(patience),
+    abandon: () => void agent.stop({ eofMs: 0, termMs: 0 }),
   };
   return { run, abandon: (patience) => abandon(agent, run, () => handlers !== undefined, patience) };
 }

@@ -23,6 +23,8 @@ export interface AgentExit {
   readonly spawnError?: string;
   /** Its runner has gone, and it with the runner: nothing more is known of its end. */
   readonly lost?: true;
+  /** Of a lost one: lines of stdin with higher ids have never left the server. */
+  readonly sentUpTo?: number;
 }
 
 export interface AgentSpec {

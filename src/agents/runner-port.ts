@@ -74,6 +74,11 @@ export interface Run {
   acknowledge(upTo: number): void;
   /** stdin EOF, SIGTERM, SIGKILL of the group; the exit comes to the handlers. Safe to call twice; the shorter patience counts. */
   stop(patience: StopPatience): void;
+  /**
+   * Gives the run up although its runner is away: its exit comes as lost, what was not delivered is gone. The runner ends the agent as soon as
+   * it is back, before anything else is started there.
+   */
+  abandon(): void;
 }
 
 /** A session's folders on the machine of its runner. */

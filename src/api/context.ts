@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from "fastify";
 import type { Policies } from "../auth/policy/policies.ts";
 import type { Auth, Principal } from "../auth/port.ts";
@@ -10,12 +11,42 @@ import type { Live } from "./live.ts";
 import type { Metrics } from "./metrics.ts";
 import type { PageFiles } from "./page-files.ts";
 
+/** A runner that dials in, and how it stands. */
+export interface RunnerStanding {
+  readonly tenant: string;
+  readonly name: string;
+  labels(): Readonly<Record<string, string>>;
+  about(): Readonly<Record<string, unknown>>;
+  isLinked(): boolean;
+  awayMs(): number;
+  readonly remote: { runs(): readonly string[] };
+}
+
+/** Where runners that dial in are let in: the agents' room, as far as this one knows it. */
+export interface RunnerDoor {
+  /** @throws BrokerError runner_in_use */
+  refuseSecond(identity: DialledIn): void;
+  /** Takes over the stream. @throws BrokerError runner_in_use */
+  accept(identity: DialledIn, stream: Duplex): void;
+  list(tenant?: string): readonly RunnerStanding[];
+}
+
+/** Who dials in: the tenant is its key's, the rest is its own word. */
+export interface DialledIn {
+  readonly tenant: string;
+  readonly name: string;
+  readonly instance: string;
+  readonly process: string;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
 /** What every route works with. */
 export interface ApiContext {
   readonly auth: Auth;
   readonly sessions: Sessions;
   readonly policies: Policies;
   readonly webhooks: Webhooks;
+  readonly runners: RunnerDoor;
   readonly config: ApiConfig;
   readonly logger: FastifyBaseLogger;
   readonly live: Live;

@@ -17,6 +17,7 @@ const PREFLIGHT_HEADERS = {
   "access-control-allow-headers": "authorization, content-type, idempotency-key, last-event-id",
   "access-control-max-age": "600",
 };
+const SOCKETS = ["/v1/ws", "/v1/runner"];
 /** Answered even while the server drains. */
 const ALWAYS_OPEN = ["/healthz", "/readyz", "/metrics"];
 
@@ -62,7 +63,7 @@ export function installGate(app: FastifyInstance, config: ApiConfig, live: Live)
     const answered = answerCors(request, reply);
     if (answered !== undefined) return answered;
     const path = request.routeOptions.url ?? "";
-    if (request.ws && path !== "/v1/ws") throw new BrokerError("not_found", "WebSockets are served at /v1/ws.");
+    if (request.ws && !SOCKETS.includes(path)) throw new BrokerError("not_found", "WebSockets are served at /v1/ws.");
     if (live.draining.aborted && !ALWAYS_OPEN.includes(path)) throw drainingProblem();
   });
 }

@@ -6,7 +6,7 @@ const SWEEP_MS = 500;
 
 /** A socket or stream that stays open, or an answer that takes long to send. */
 interface LiveConnection {
-  readonly kind: "websocket" | "sse" | "download";
+  readonly kind: "websocket" | "sse" | "download" | "runner";
   /** Undefined until it has authenticated. */
   principal(): Principal | undefined;
   close(problem: BrokerError): void;

@@ -11,11 +11,13 @@ import { EVENT_ROUTES } from "./routes/events.ts";
 import { FORK_ROUTES } from "./routes/fork.ts";
 import { PAGE_ROUTES } from "./routes/page.ts";
 import { POLICY_ROUTES } from "./routes/policy.ts";
+import { RUNNER_ROUTES } from "./routes/runners.ts";
 import { SESSION_ROUTES } from "./routes/sessions.ts";
 import { STATUS_ROUTES } from "./routes/status.ts";
 import { TRANSCRIPT_ROUTES } from "./routes/transcript.ts";
 import { WEBHOOK_ROUTES } from "./routes/webhooks.ts";
 import { acceptSocket } from "./ws/connection.ts";
+import { acceptRunner, admitRunner } from "./ws/runner.ts";
 
 declare module "fastify" {
   interface FastifyRequest {
@@ -25,6 +27,7 @@ declare module "fastify" {
 }
 
 const SOCKET_URL = "/v1/ws";
+const RUNNER_URL = "/v1/runner";
 
 /** Every HTTP route there is: nothing is registered that is not here. */
 const ROUTES: readonly Route[] = [
@@ -37,13 +40,17 @@ const ROUTES: readonly Route[] = [
   ...AUDIT_ROUTES,
   ...POLICY_ROUTES,
   ...WEBHOOK_ROUTES,
+  ...RUNNER_ROUTES,
   ...STATUS_ROUTES,
   ...PAGE_ROUTES,
 ];
 
 /** Method and path of everything that is served, in Fastify's spelling; openapi.yaml is held against it. */
 export async function listRoutes(): Promise<readonly { readonly method: string; readonly url: string }[]> {
-  return [...ROUTES, { method: "GET", url: SOCKET_URL }].map(({ method, url }) => ({ method, url }));
+  return [...ROUTES, { method: "GET", url: SOCKET_URL }, { method: "GET", url: RUNNER_URL }].map(({ method, url }) => ({
+    method,
+    url,
+  }));
 }
 
 const unauthenticated = (): BrokerError =>
@@ -95,8 +102,24 @@ function registerSocket(app: FastifyInstance, context: ApiContext): void {
   });
 }
 
+/** A runner says who it is in its headers and query, before the upgrade: a key only, and one that may own agents. */
+function registerRunnerSocket(app: FastifyInstance, context: ApiContext): void {
+  app.route({
+    method: "GET",
+    url: RUNNER_URL,
+    async onRequest(request) {
+      if (!request.ws)
+        throw new BrokerError("bad_request", "This is the address of a WebSocket for `patchbay runner`.");
+      request.principal = await admitRunner(context, request);
+    },
+    handler: () => undefined,
+    wsHandler: (ws, request) => acceptRunner(ws, request, context),
+  });
+}
+
 export function registerRoutes(app: FastifyInstance, context: ApiContext): void {
   app.decorateRequest("principal", null);
   for (const route of ROUTES) registerRoute(app, context, route);
   registerSocket(app, context);
+  registerRunnerSocket(app, context);
 }

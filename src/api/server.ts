@@ -3,12 +3,13 @@ import Fastify, { type FastifyInstance, type FastifyServerOptions, LogController
 import type { Logger } from "pino";
 import type { Policies } from "../auth/policy/policies.ts";
 import type { Auth } from "../auth/port.ts";
-import { SUBPROTOCOL } from "../protocol/frames.ts";
+import { RUNNER_SUBPROTOCOL, SUBPROTOCOL } from "../protocol/frames.ts";
 import type { Sessions } from "../sessions/port.ts";
 import { createBothVersions, HTTP_SERVER_DEFAULTS } from "../transport/http-server.ts";
 import type { Webhooks } from "../webhooks/port.ts";
 import { API_DEFAULTS, type ApiConfig, type ApiOptions } from "./config.ts";
-import type { ApiContext } from "./context.ts";
+import type { ApiContext, RunnerDoor } from "./context.ts";
+import { type Dialect, registerDialects } from "./dialect.ts";
 import { asProblem, handleErrors, refuseBadHttp, sendProblem } from "./errors.ts";
 import { installGate } from "./gate.ts";
 import { acceptJson } from "./json-body.ts";
@@ -32,8 +33,10 @@ export interface ApiParts {
   readonly sessions: Sessions;
   readonly policies: Policies;
   readonly webhooks: Webhooks;
+  readonly runners: RunnerDoor;
   readonly config: ApiOptions;
   readonly logger: Logger;
+  readonly dialects?: readonly Dialect[];
 }
 
 async function registerWebSockets(app: FastifyInstance, config: ApiConfig, drain: () => Promise<void>): Promise<void> {
@@ -43,7 +46,8 @@ async function registerWebSockets(app: FastifyInstance, config: ApiConfig, drain
       perMessageDeflate: false,
       // Pongs wait for room in the socket; see transport/websocket.ts.
       autoPong: false,
-      handleProtocols: (offered: ReadonlySet<string>) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+      handleProtocols: (offered: ReadonlySet<string>) =>
+        [SUBPROTOCOL, RUNNER_SUBPROTOCOL].find((name) => offered.has(name)) ?? false,
     },
     // ws has sent the close frame that fits (1009, 1007, 1002) by the time it reports; cutting the socket would lose it.
     errorHandler: (error, _socket, request) => request.log.debug({ err: error }, "socket error"),
@@ -97,8 +101,10 @@ export async function createApi({
   sessions,
   policies,
   webhooks,
+  runners,
   config: given,
   logger,
+  dialects = [],
 }: ApiParts): Promise<FastifyInstance> {
   const config: ApiConfig = { ...API_DEFAULTS, ...given };
   const http = createBothVersions({ ...HTTP_SERVER_DEFAULTS, tls: config.tls });
@@ -106,7 +112,18 @@ export async function createApi({
   const live = createLive();
   const metrics = createMetrics(sessions, live);
   const page = createPageFiles();
-  const context: ApiContext = { auth, sessions, policies, webhooks, config, logger: app.log, live, metrics, page };
+  const context: ApiContext = {
+    auth,
+    sessions,
+    policies,
+    webhooks,
+    runners,
+    config,
+    logger: app.log,
+    live,
+    metrics,
+    page,
+  };
   const stopListening = auth.onRevoked(live.revoke);
   const drain = (): Promise<void> => live.drain(config.drainMs);
 
@@ -123,6 +140,7 @@ export async function createApi({
   handleErrors(app);
   logRequests(app, context);
   registerRoutes(app, context);
+  await registerDialects(app, context, dialects);
   app.addHook("onClose", async () => {
     stopListening();
     metrics.close();

@@ -10,8 +10,9 @@ const GRANTS = {
   viewer: ["read"],
   approver: ["read", "answer"],
   driver: ["read", "drive"],
-  admin: ["read", "answer", "drive", "administer"],
-  operator: ["read", "answer", "drive", "administer"],
+  admin: ["read", "answer", "drive", "administer", "host"],
+  operator: ["read", "answer", "drive", "administer", "host"],
+  runner: ["host"],
 } as const satisfies Record<Role, readonly Action[]>;
 
 /** contract 3: what a new key has unless told otherwise. */

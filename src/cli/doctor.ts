@@ -6,9 +6,11 @@ import { dirname } from "node:path";
 import { promisify } from "node:util";
 import { Command } from "commander";
 import { resolveClaude } from "../agents/claude-binary.ts";
+import { findLocalRunner } from "../agents/runner/running.ts";
 import { readConfiguration } from "../configuration.ts";
 import { type ResolvedOptions, resolveOptions } from "../options.ts";
 import { BrokerError } from "../protocol/problems.ts";
+import { VERSION } from "../version.ts";
 import { withBrokerFlags } from "./serve.ts";
 
 /** One thing that was looked at. `advice` says what to do where it is not ok. */
@@ -132,6 +134,22 @@ async function checkSandbox(): Promise<Finding> {
   }
 }
 
+/** A runner of an earlier server, or of one that runs. */
+function checkRunner({ dataDir, runner }: ResolvedOptions): Finding {
+  const running = findLocalRunner(dataDir);
+  if (running === undefined) return ok(`no runner runs (PATCHBAY_RUNNER=${runner})`);
+  const { pid, version, agents } = running;
+  const what = `a runner runs (pid ${pid}, version ${version}, agents: ${agents})`;
+  const stop = "`patchbay runner --stop` ends it, and its agents.";
+  if (runner === "inline")
+    return warn(what, `A server with PATCHBAY_RUNNER=inline does not take up its agents. ${stop}`);
+  if (version === VERSION) return ok(what);
+  return warn(
+    what,
+    `This is version ${VERSION}. A server takes up its agents if both speak the same protocol. ${stop}`,
+  );
+}
+
 /** Looks at everything that a server needs. Makes and changes nothing. */
 async function examine(options: ResolvedOptions): Promise<readonly Finding[]> {
   return Promise.all([
@@ -141,6 +159,7 @@ async function examine(options: ResolvedOptions): Promise<readonly Finding[]> {
     checkFolder("data directory", options.dataDir),
     checkFolder("workspace root", options.workspaceRoot),
     checkPort(options),
+    checkRunner(options),
     checkSandbox(),
   ]);
 }

@@ -21,7 +21,7 @@ function createCommand(): Command {
   const command = new Command("create")
     .description("make a key; it is shown once")
     .option("--name <name>", "what it is for")
-    .option("--role <role...>", "viewer, approver, driver, admin, operator (default: driver and approver)")
+    .option("--role <role...>", "viewer, approver, driver, admin, operator, runner (default: driver and approver)")
     .option("--tenant <tenant>", "whose it is (default: yours; others' are for operators, and new ones are made)")
     .option("--session <id>", "narrow it to one session")
     .option("--expires-in-days <days>", "when it ends (default: never)", /^\d+(\.\d+)?$/);

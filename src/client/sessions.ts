@@ -49,6 +49,8 @@ export interface SessionInput {
   readonly idle_timeout_s?: number;
   /** What becomes of a turn whose agent dies: it fails (default), or the next process runs it again. */
   readonly on_crash?: "fail" | "continue";
+  /** The agent lives on a runner that dials in and has these labels; a session waits for one that is away (default), or gives it up. */
+  readonly runner?: { readonly labels?: Readonly<Record<string, string>>; readonly when_away?: "wait" | "fail" };
 }
 
 /** The body of POST …/fork. */

@@ -6,6 +6,8 @@ import type { Role } from "./roles.ts";
 
 /** The WebSocket subprotocol of contract 5, and the `protocol` of `welcome`. */
 export const SUBPROTOCOL = "patchbay.v1";
+/** The subprotocol of a runner that dials in (PROTOCOL.md 12): binary, the runner's frames. */
+export const RUNNER_SUBPROTOCOL = "patchbay.runner.v1";
 
 /** Where a reader starts: after a number it has seen (0 = everything), or `head` = only what is new. */
 export type Cursor = number | "head";

@@ -4,6 +4,7 @@ import { clientId, parseWith } from "./commands.schema.ts";
 import type { SessionState } from "./events.ts";
 import type { Cursor } from "./frames.ts";
 import { isJsonObject } from "./json.ts";
+import { runnerLabels } from "./sessions.schema.ts";
 
 /** Query strings, headers and small bodies of contract 4: as strict as everything else that comes in. */
 const cursorText = z
@@ -56,6 +57,18 @@ const sessionListQuery = z.strictObject({
   name: z.string().min(1).max(200).optional(),
   metadata: z.record(z.string(), z.string()),
 });
+const runnerName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/, "must be 1 to 63 letters, digits, . _ or -");
+const runnerId = z.string().regex(/^[A-Za-z0-9_-]{16,64}$/, "must be 16 to 64 letters, digits, _ or -");
+const labelTexts = z
+  .union([z.string(), z.array(z.string())])
+  .default([])
+  .transform((value) =>
+    [value].flat().map((text) => [text.split("=", 1)[0] ?? "", text.replace(/^[^=]*=?/, "")] as const),
+  )
+  .refine((pairs) => new Set(pairs.map(([key]) => key)).size === pairs.length, "names a label twice")
+  .transform((pairs) => Object.fromEntries(pairs))
+  .pipe(runnerLabels);
+const runnerQuery = z.strictObject({ name: runnerName, instance: runnerId, process: runnerId, label: labelTexts });
 const deletionQuery = z.strictObject({ purge: flagText.default(false) });
 
 const roleNames = z.array(z.string().max(32)).max(16);
@@ -109,6 +122,8 @@ export const parseTranscriptQuery = (query: unknown) => parseWith(transcriptQuer
 export const parseLastEventId = (header: unknown): Cursor => parseWith(cursorText, header, "Last-Event-ID");
 /** GET /v1/ws. @throws BrokerError bad_request */
 export const parseSocketQuery = (query: unknown) => parseWith(socketQuery, query);
+/** GET /v1/runner. `label=<key>=<value>`, as often as there are labels. @throws BrokerError bad_request */
+export const parseRunnerQuery = (query: unknown) => parseWith(runnerQuery, query);
 /** DELETE /v1/sessions/{id}. @throws BrokerError bad_request */
 export const parseDeletionQuery = (query: unknown) => parseWith(deletionQuery, query);
 /** POST /v1/tickets. @throws BrokerError bad_request */

@@ -71,6 +71,7 @@ export const PROBLEMS = {
     "The agent could not be started or has gone; `details` has its exit code and last stderr lines.",
   ),
   runner_unavailable: row(503, 4005, true, "The program that owns the session's agent cannot be reached; try again."),
+  runner_in_use: row(409, 4007, true, "Another runner has this name and is linked, or was until a moment ago."),
   history_gone: row(410, 4510, false, "Retention removed these events; read from `details.first_available`."),
   slow_reader: row(503, 4001, true, "The client read too slowly; come back with the last seq."),
   draining: row(503, 4002, true, "The server is shutting down; come back with the last seq."),

@@ -69,6 +69,23 @@ const agent = z.strictObject({
   file_checkpointing: z.boolean().optional(),
 });
 
+const LABEL_NAME = /^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$/;
+const LABEL_VALUE = /^[A-Za-z0-9._/-]{0,63}$/;
+const LABELS_AT_MOST = 16;
+/** What a runner says of itself, and what a session asks of one. */
+export const runnerLabels = z
+  .record(
+    z.string().regex(LABEL_NAME, "must be 1 to 63 letters, digits, . _ / or -, beginning with a letter or digit"),
+    z.string().regex(LABEL_VALUE, "must be up to 63 letters, digits, . _ / or -"),
+  )
+  .refine((labels) => Object.keys(labels).length <= LABELS_AT_MOST, {
+    message: `has more than ${LABELS_AT_MOST} labels`,
+  });
+const runner = z.strictObject({
+  labels: runnerLabels.default({}),
+  when_away: z.enum(["wait", "fail"]).default("wait"),
+});
+
 /** Seconds that an idle agent is kept; 0 = for ever. */
 const idleTimeout = z.int("must be a whole number of seconds").min(0).max(2_592_000);
 
@@ -85,6 +102,7 @@ const newSession = z.strictObject({
   resume_from: z.strictObject({ session_id: clientId, at: at.optional() }).optional(),
   idle_timeout_s: idleTimeout.optional(),
   on_crash: z.enum(["fail", "continue"]).optional(),
+  runner: runner.optional(),
 });
 
 /** How the agent of a session is to be started (contract 4). */

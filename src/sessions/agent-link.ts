@@ -1,7 +1,8 @@
 import type { AgentExit, AgentOutput, StopPatience } from "../agents/port.ts";
 import type { Run, RunHandlers } from "../agents/runner-port.ts";
 import type { JsonObject } from "../protocol/json.ts";
-import type { Hosting } from "./hosting.ts";
+import { createAgentStarts } from "./agent-starts.ts";
+import type { Hosting, JoinedRun } from "./hosting.ts";
 import { hasUnsureTurns } from "./on-exit.ts";
 import type { SessionRow } from "./rows.ts";
 import type { Place, Slots } from "./slots.ts";
@@ -39,7 +40,7 @@ export interface AgentLink {
    * Goes on with an agent of an earlier server; resolves when all that server may have shown has been read again, or never can be. Numbers up
    * to `reserved` may have been shown.
    */
-  join(joined: Run, reserved: number): Promise<void>;
+  join(joined: JoinedRun, reserved: number): Promise<void>;
   /** The log is broken: the agent is of no use. */
   kill(): void;
   /** Lets the agent alone (undefined), or stops it; nothing starts one again. Resolves when its exit has been dealt with. */
@@ -55,11 +56,15 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
   let starting: Promise<void> = Promise.resolve();
   let closing = false;
   let detached = false;
+  let givingUp: NodeJS.Timeout | undefined;
+  let sentBefore = 0;
   let startFault: string | undefined;
   let uncommittedBytes = 0;
   let catchUp: { readonly at: number; readonly reserved: number; readonly reached: () => void } | undefined;
   // Lines wait for their append (design 2: durable first, stdin second) in a chain of their own.
   let stdin: Promise<void> = Promise.resolve();
+
+  const starts = createAgentStarts({ row, hosting, slots });
 
   const reach = (number: number): void => {
     mark = number;
@@ -103,18 +108,21 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     const taken = hasUnsureTurns(state()) ? await hosting.messagesTaken(row, cliSessionId) : new Set<string>();
     if (detached) return;
     run = undefined;
+    clearTimeout(givingUp);
     place?.leave();
     place = undefined;
     // Its runner died in mid-reading: what an earlier server showed of the rest is lost, and its numbers are not given again.
     const jumpTo = catchUp !== undefined && number < catchUp.at ? { jumpTo: catchUp.reserved } : {};
     mark = number;
+    // What an earlier server had decided to write, it may have written.
+    const sentUpTo = exit.sentUpTo === undefined ? {} : { sentUpTo: Math.max(exit.sentUpTo, sentBefore) };
     const fault = startFault === undefined ? {} : { spawnError: startFault };
     startFault = undefined;
     if (parts.isBroken()) return endCatchUp();
     const { durable } = apply({
       type: "exited",
       ...jumpTo,
-      exit: { ...exit, ...fault },
+      exit: { ...exit, ...fault, ...sentUpTo },
       taken,
       continues: row.spec.onCrash === "continue" && !closing,
     });
@@ -135,7 +143,15 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     },
     exited: (exit, number) => void exited(exit, number, target).catch(breakDown).finally(ended),
     written: (id) => void (detached || parts.isBroken() || apply({ type: "written", id })),
-    away: (isAway) => void (detached || parts.isBroken() || apply({ type: "away", isAway })),
+    away(isAway) {
+      if (detached || parts.isBroken()) return;
+      apply({ type: "away", isAway });
+      clearTimeout(givingUp);
+      // The others wait for as long as it takes.
+      if (isAway && row.spec.runner?.when_away === "fail")
+        givingUp = setTimeout(() => target.abandon(), hosting.giveUpAfterMs).unref();
+      if (isAway && state().phase.name === "stopping") target.abandon();
+    },
   });
 
   const hold = (target: Run): RunHandlers => {
@@ -149,13 +165,15 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     const { phase, run: id, cliSessionId, rerun } = state();
     if (closing || phase.name !== "starting" || id === undefined) return;
     mark = 0;
+    sentBefore = 0;
     const wanted = (): boolean => state().run === id && state().phase.name === "starting" && !closing;
     const waiting = (reason: string | undefined): void =>
       void (wanted() && apply({ type: "waiting", run: id, reason }));
     try {
-      place = await slots.enter(row.tenant, waiting, wanted);
-      if (place === undefined) return giveUp(id);
-      const started = await hosting.start(row, { run: id, cliSessionId, rerun }, waiting);
+      const made = await starts.begin({ run: id, cliSessionId, rerun }, waiting, wanted);
+      if (made === undefined) return giveUp(id);
+      const { run: started } = made;
+      place = made.place;
       // The next server finds it at the runner.
       if (detached) return;
       waiting(undefined);
@@ -165,8 +183,6 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
       if (!wanted()) return stop(parts.stopPatience);
       watchStart(started, phase.initializeId);
     } catch (error) {
-      place?.leave();
-      place = undefined;
       const spawnError = error instanceof Error ? error.message : String(error);
       if (!detached) apply({ type: "exited", exit: { ...NEVER_STARTED, spawnError } });
     }
@@ -191,13 +207,17 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     timer.unref();
   };
 
-  const stop = (patience: StopPatience): void => run?.stop(patience);
+  /** One whose runner is away is given up: nobody waits for the end of an agent that cannot be told to end. */
+  const stop = (patience: StopPatience): void => {
+    if (state().isAway) run?.abandon();
+    else run?.stop(patience);
+  };
 
   const live = (lifecycle: Lifecycle | undefined): void => {
     if (lifecycle === "start") starting = start();
     if (lifecycle === "stop") {
       stdin = stdin.then(() => stop(parts.stopPatience));
-      if (run === undefined) slots.withdraw();
+      if (run === undefined) starts.withdraw();
     }
     if (lifecycle === "kill") stop({ eofMs: 0, termMs: 0 });
   };
@@ -213,17 +233,20 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     acknowledge(id, number) {
       if (id !== undefined && run?.run === id && !detached) run.acknowledge(number);
     },
-    async join(joined, reserved) {
+    async join({ run: joined, isAway }, reserved) {
       const handlers = hold(joined);
       place = slots.occupy(row.tenant);
       const { process, outbox, phase } = state();
+      sentBefore = outbox.at(-1)?.id ?? 0;
       const missing = outbox.filter((line) => line.id > joined.written);
       stdin = write(missing, Promise.resolve(), joined).catch(breakDown);
       if (process === undefined && joined.pid !== undefined) spawned(joined);
+      if (!isAway) apply({ type: "away", isAway });
       const { promise, resolve } = Promise.withResolvers<void>();
-      if (joined.last <= mark) resolve();
+      if (isAway || joined.last <= mark) resolve();
       else catchUp = { at: joined.last, reserved, reached: resolve };
       joined.attach(mark, handlers);
+      if (isAway) handlers.away(true);
       await promise;
       if (phase.name === "starting" && run !== undefined) watchStart(joined, phase.initializeId);
       if (phase.name === "stopping") stop(parts.stopPatience);
@@ -234,7 +257,7 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     },
     async close(patience) {
       closing = true;
-      slots.withdraw();
+      starts.withdraw();
       if (patience === undefined) {
         await stdin;
         detached = true;

@@ -3,12 +3,14 @@ import { nanoid } from "nanoid";
 import { claudeArguments } from "../agents/arguments.ts";
 import { agentEnvironment } from "../agents/environment.ts";
 import { sessionFolders } from "../agents/folders.ts";
+import { relativeSegments, SESSIONS_FOLDER } from "../agents/relative-path.ts";
 import { seq } from "../protocol/ids.ts";
+import type { JsonObject } from "../protocol/json.ts";
 import { BrokerError } from "../protocol/problems.ts";
-import type { NewSession } from "../protocol/sessions.schema.ts";
+import type { AgentOptions, NewSession } from "../protocol/sessions.schema.ts";
 import type { Store, Write } from "../store/port.ts";
 import type { Actor, AuditNote, Session, Sessions } from "./port.ts";
-import { insertSession, type SessionRow } from "./rows.ts";
+import { insertSession, type SessionRow, type Spec } from "./rows.ts";
 import { newState, snapshotOf } from "./state.ts";
 
 export type Owner = Parameters<Sessions["create"]>[1];
@@ -17,6 +19,8 @@ export interface CreationParts {
   readonly store: Store;
   readonly dataDir: string;
   readonly workspaceRoot: string;
+  /** Its folders are on the server's machine. */
+  readonly isLocal: (spec: Spec) => boolean;
 }
 
 /** What a new session begins with beside its options: a conversation of another one, and the writes that bring it. */
@@ -27,7 +31,7 @@ export interface Origin {
 
 /** Stores a new session; its folders are made, its options checked. Returns its id. @throws BrokerError cwd_refused, agent_arg_refused */
 export async function insertNew(
-  { store, dataDir, workspaceRoot }: CreationParts,
+  { store, dataDir, workspaceRoot, isLocal }: CreationParts,
   input: NewSession,
   owner: Owner,
   key: readonly string[],
@@ -37,12 +41,25 @@ export async function insertNew(
 ): Promise<string> {
   const id = `ses_${nanoid()}`;
   const agent = input.agent ?? {};
-  const state = newState(randomUUID());
+  const agentless = owner.agentless === true;
+  const state = { ...newState(randomUUID()), parked: agentless };
   const cwd = input.cwd === undefined ? {} : { cwd: input.cwd };
   // Refused here, with the field's name, rather than at the first message: a dry run of what the start will need.
-  claudeArguments(agent, { kind: "new", cliSessionId: state.cliSessionId, optionsFolder: "/" });
-  agentEnvironment({ home: "/", configDir: "/", shared: {}, options: agent });
-  const folders = await sessionFolders({ workspaceRoot, dataDir, tenant: owner.tenant, sessionId: id, ...cwd });
+  checkAgent(agent, state.cliSessionId);
+  const spec = {
+    agent,
+    cwd: input.cwd === undefined ? `${SESSIONS_FOLDER}/${id}` : relativeSegments(input.cwd).join("/") || ".",
+    ownFolder: input.cwd === undefined,
+    ...(agentless && { agentless }),
+    ...(origin && { fork: origin.fork }),
+    ...(input.on_crash && { onCrash: input.on_crash }),
+    ...(input.idle_timeout_s !== undefined && { idleTimeoutS: input.idle_timeout_s }),
+    ...(input.runner && { runner: input.runner }),
+  };
+  // A runner elsewhere makes them at the first start, by the same rules.
+  const folders = isLocal(spec)
+    ? await sessionFolders({ workspaceRoot, dataDir, tenant: owner.tenant, sessionId: id, ...cwd })
+    : { relativeCwd: spec.cwd };
   const row: SessionRow = {
     id,
     tenant: owner.tenant,
@@ -53,14 +70,7 @@ export async function insertNew(
     head: seq(0),
     reserved: 0,
     mark: 0,
-    spec: {
-      agent,
-      cwd: folders.relativeCwd,
-      ownFolder: input.cwd === undefined,
-      ...(origin && { fork: origin.fork }),
-      ...(input.on_crash && { onCrash: input.on_crash }),
-      ...(input.idle_timeout_s !== undefined && { idleTimeoutS: input.idle_timeout_s }),
-    },
+    spec: { ...spec, cwd: folders.relativeCwd },
     snapshot: snapshotOf(state),
   };
   const note = creationNote(input, owner.actor);
@@ -68,18 +78,29 @@ export async function insertNew(
   return id;
 }
 
-/** Who made it, and with what; of variables and MCP servers, which hold credentials, the names only. */
-function creationNote({ agent = {}, prompt: _text, ...rest }: NewSession, actor: Actor): AuditNote {
+/** @throws BrokerError agent_arg_refused */
+export function checkAgent(agent: AgentOptions, cliSessionId: string): void {
+  claudeArguments(agent, { kind: "new", cliSessionId, optionsFolder: "/" });
+  agentEnvironment({ home: "/", configDir: "/", shared: {}, options: agent });
+}
+
+/** What the record keeps of an agent's options: of what holds credentials the names. */
+export function agentNames(agent: AgentOptions): JsonObject {
   const { env, mcp_servers, system_prompt: _system, append_system_prompt: _append, ...options } = agent;
-  const names = {
+  return {
+    ...options,
     ...(env !== undefined && { env: Object.keys(env) }),
     ...(mcp_servers !== undefined && { mcp_servers: Object.keys(mcp_servers) }),
   };
+}
+
+/** Who made it, and with what; of variables and MCP servers, which hold credentials, the names only. */
+function creationNote({ agent = {}, prompt: _text, ...rest }: NewSession, actor: Actor): AuditNote {
   return {
     kind: "session",
     actor,
     subtype: "create",
-    decision: { ...rest, agent: { ...options, ...names } },
+    decision: { ...rest, agent: agentNames(agent) },
     outcome: "accepted",
   };
 }

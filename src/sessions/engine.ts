@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import type { StopPatience } from "../agents/port.ts";
-import type { Run } from "../agents/runner-port.ts";
 import type { EventLog } from "../log/port.ts";
 import { seq } from "../protocol/ids.ts";
 import { isJsonObject, type JsonObject } from "../protocol/json.ts";
@@ -8,7 +7,7 @@ import { BrokerError } from "../protocol/problems.ts";
 import type { Write } from "../store/port.ts";
 import { type AgentLink, createAgentLink } from "./agent-link.ts";
 import { encodeDraft } from "./encode.ts";
-import type { Hosting } from "./hosting.ts";
+import type { Hosting, JoinedRun } from "./hosting.ts";
 import type { SessionMemory } from "./memory.ts";
 import { hasUnsureTurns } from "./on-exit.ts";
 import type { AuditNote, Decide, TurnEnd } from "./port.ts";
@@ -49,7 +48,7 @@ export interface Engine {
   /** One step. `durable` settles with its append; a refused command throws and nothing has happened. */
   apply(signal: Signal, writes?: (events: readonly Draft[]) => Write[]): { outcome: Outcome; durable: Promise<void> };
   /** The first thing after a server opened the session: goes on with its agent, or deals with its loss. */
-  recover(joined: Run | undefined, jumped: boolean): Promise<void>;
+  recover(joined: JoinedRun | undefined, jumped: boolean): Promise<void>;
   /** Stops the agent, or leaves it to its runner (undefined); nothing starts one again here. Resolves when all is durable. */
   shutDown(patience: StopPatience | undefined): Promise<void>;
   /** Since when its process has been idle; undefined when it is not. */
@@ -151,7 +150,8 @@ export function createEngine(parts: EngineParts, initial: State, mark: number): 
   /** Commands whose payload is a line for the agent, now or later. */
   const keepMessages = ({ events, stdin, state: after }: Outcome): void => {
     for (const draft of events) {
-      if (draft.origin !== "USER_EVENT" || draft.payload instanceof Uint8Array) continue;
+      if ((draft.origin !== "USER_EVENT" && draft.origin !== "EXTERNAL_EVENT") || draft.payload instanceof Uint8Array)
+        continue;
       const isLine =
         stdin.some(({ line }) => line === draft.seq) || after.queue.some(({ seq: at }) => at === draft.seq);
       if (isLine || after.held.includes(draft.seq)) messages.set(draft.seq, draft.payload);
@@ -182,8 +182,10 @@ export function createEngine(parts: EngineParts, initial: State, mark: number): 
     touch: timers.touch,
     settled,
     async recover(joined, jumped) {
-      if (joined !== undefined) await link.join(joined, row.reserved);
-      else {
+      if (joined !== undefined) {
+        if (joined.isAway) apply({ type: "recovered_away" });
+        await link.join(joined, row.reserved);
+      } else {
         const unsure = hasAgent(state) && hasUnsureTurns(state);
         const taken = unsure ? await hosting.messagesTaken(row, state.cliSessionId) : new Set<string>();
         apply({ type: "recovered", jumped, taken, continues: row.spec.onCrash === "continue" });

@@ -25,13 +25,14 @@ interface Source {
 
 /** The body of POST …/fork as one of POST /v1/sessions: with the agent's options, and the named folder, of the session that it is of. */
 export function forkInput(parent: SessionRow, { at, name, cwd }: NewFork): NewSession {
-  const { agent, ownFolder, cwd: parentCwd, onCrash, idleTimeoutS } = parent.spec;
+  const { agent, ownFolder, cwd: parentCwd, onCrash, idleTimeoutS, runner } = parent.spec;
   const folder = cwd ?? (ownFolder ? undefined : parentCwd);
   return {
     agent,
     ...(onCrash !== undefined && { on_crash: onCrash }),
     ...(idleTimeoutS !== undefined && { idle_timeout_s: idleTimeoutS }),
     ...(folder !== undefined && { cwd: folder }),
+    ...(runner && { runner }),
     ...(name !== undefined && { name }),
     resume_from: { session_id: parent.id, ...(at !== undefined && { at }) },
   };

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import type { StopPatience } from "../agents/port.ts";
+import type { Runner } from "../agents/runner-port.ts";
 import { sweep } from "../agents/sweep.ts";
 import type { EventLog, Logs } from "../log/port.ts";
 import type { SessionView } from "../protocol/events.ts";
@@ -11,7 +12,7 @@ import { earlierCreation, insertNew, type Owner, sendPrompt } from "./creation.t
 import type { Engine } from "./engine.ts";
 import { forkInput, planFork } from "./fork.ts";
 import type { Hosting } from "./hosting.ts";
-import { listSessions } from "./list.ts";
+import { countSessions, listSessions } from "./list.ts";
 import { ASK_PEOPLE, type AuditNote, type Decide, type Sessions, type ToldEvent } from "./port.ts";
 import { deleteSession, readInitialized, readSession, type SessionRow } from "./rows.ts";
 import { createSession, type ManagedSession, type SessionParts } from "./session.ts";
@@ -28,7 +29,7 @@ export interface SessionsParts {
   readonly options?: Partial<SessionsOptions>;
   readonly now?: () => number;
   /** Policy before people, for one session. Default: people are asked. */
-  readonly decideFor?: (session: { readonly id: string; readonly tenant: string; readonly cwd: string }) => Decide;
+  readonly decideFor?: (session: DecidedSession) => Decide;
   /** The write for one note of the audit record. Default: none is kept. */
   readonly audit?: (session: { readonly id: string; readonly tenant: string }, note: AuditNote, nowMs: number) => Write;
   /** Writes that tell others of a system event, in its transaction. Default: nobody is told. */
@@ -36,9 +37,18 @@ export interface SessionsParts {
   /** A session was made that takes over what holds for another one (its policy). */
   readonly inherited?: (id: string) => Promise<void>;
   /** A session was purged: what others keep of it can go. */
-  readonly purged?: (id: string) => void;
+  readonly purged?: (id: string, tenant: string) => void;
   /** A session's log cannot be written, or its state is broken: for the server's own log. */
   readonly report: (sessionId: string, error: unknown) => void;
+}
+
+/** A session as policies see it. */
+export interface DecidedSession {
+  readonly id: string;
+  readonly tenant: string;
+  readonly cwd: string;
+  /** Where its runner's machine has the tenants' folders; undefined = this machine, or not known yet. */
+  readonly remoteRoot: () => string | undefined;
 }
 
 export interface SessionsOptions extends Patience, SlotLimits {
@@ -84,6 +94,7 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
     longest?.apply({ type: "hibernate" });
   });
   const creations = new Map<string, Promise<SessionView>>();
+  const closing = new AbortController();
 
   const notify = (id: string): void => {
     const session = live.get(id);
@@ -98,12 +109,16 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
     const row = await readSession(store, id);
     if (row === undefined) return undefined;
     const { snapshot } = row;
-    const joined = snapshot.run === undefined ? undefined : await hosting.join(snapshot.run);
-    if (joined === undefined && snapshot.process !== undefined) await sweep(snapshot.process);
+    const joined =
+      snapshot.run === undefined ? undefined : await hosting.join(row, snapshot.run, snapshot.process, closing.signal);
+    // Another machine's processes are its runner's to sweep.
+    if (joined === undefined && snapshot.process !== undefined && hosting.isLocal(row.spec))
+      await sweep(snapshot.process);
     const reached = seq(Math.max(row.head, snapshot.seq));
     const { log, last, jumped } = await logs.open(
       id,
-      joined && { last: reached, turnRuns: snapshot.current !== undefined },
+      // Of an agent that cannot be read yet nobody knows what was shown: numbers go on behind everything that may have been.
+      joined?.isAway === false ? { last: reached, turnRuns: snapshot.current !== undefined } : undefined,
     );
     const initialized = joined && (await readInitialized(store, id));
     const session = createSession(partsOf(row, log), restoredState(snapshot, last, initialized));
@@ -121,7 +136,12 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
     slots,
     patience: options,
     defaultIdleTimeoutMs: options.idleTimeoutMs,
-    decide: parts.decideFor?.({ id: row.id, tenant: row.tenant, cwd: row.spec.cwd }) ?? ASK_PEOPLE,
+    decide: (question) => {
+      // A mount may have chosen another folder since.
+      const cwd = live.get(row.id)?.spec.cwd ?? row.spec.cwd;
+      const remoteRoot = () => hosting.placeOf(row.id)?.workspaceRoot;
+      return (parts.decideFor?.({ id: row.id, tenant: row.tenant, cwd, remoteRoot }) ?? ASK_PEOPLE)(question);
+    },
     audit: (note, nowMs) => (parts.audit === undefined ? [] : [parts.audit(row, note, nowMs)]),
     outbox: ({ payload, ...draft }, atMs) =>
       payload instanceof Uint8Array ? [] : (parts.outbox?.(row, { ...draft, payload, atMs }) ?? []),
@@ -131,6 +151,7 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
       queueMicrotask(slots.seek);
     },
     failed: (error) => parts.report(row.id, error),
+    runnerName: () => hosting.placeOf(row.id)?.name,
   });
 
   const open = (id: string): Promise<ManagedSession | undefined> => {
@@ -151,7 +172,7 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
     const origin = wanted && (await planFork(forkParts, wanted, owner.tenant, now()));
     const audit = (id: string, note: AuditNote): Write[] =>
       parts.audit === undefined ? [] : [parts.audit({ id, tenant: owner.tenant }, note, now())];
-    const id = await insertNew(parts, input, owner, key, now(), origin, audit);
+    const id = await insertNew({ ...parts, isLocal: hosting.isLocal }, input, owner, key, now(), origin, audit);
     if (origin !== undefined) await parts.inherited?.(id);
     return id;
   };
@@ -189,6 +210,7 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
       return session !== undefined && (tenant === undefined || session.tenant === tenant) ? session : undefined;
     },
     list: (filter) => listSessions(store, filter, (id) => live.get(id)?.view()),
+    count: (filter) => countSessions(store, filter),
     watch(tenant, changed) {
       const watcher = { tenant, changed };
       watchers.add(watcher);
@@ -202,32 +224,57 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
       live.delete(id);
       await logs.purge(id);
       await store.write(deleteSession(id));
-      parts.purged?.(id);
+      parts.purged?.(id, session.tenant);
       await hosting.removeFolders(session);
     },
-    async close({ stopAgents = !hosting.agentsStay } = {}) {
-      const patience = stopAgents ? options.closePatience : undefined;
+    async close({ stopAgents } = {}) {
+      closing.abort();
       const all = await Promise.all([...opened.values()].map((loading) => loading.catch(() => undefined)));
-      await Promise.all(all.map((session) => session?.engine.shutDown(patience)));
+      await Promise.all(
+        all.map((session) => {
+          if (session === undefined) return undefined;
+          const stays = hosting.agentStays(session.spec);
+          // Those elsewhere stay whatever is asked: their link may be gone by now.
+          const stops = stopAgents === undefined ? !stays : stopAgents && hosting.isLocal(session.spec);
+          return session.engine.shutDown(stops ? options.closePatience : undefined);
+        }),
+      );
       await Promise.all([...live.keys()].map((id) => logs.close(id)));
     },
   };
 
-  const leftovers = await store.read("SELECT id FROM sessions WHERE live = 1");
-  await Promise.all(leftovers.map((row) => open(String(row.id))));
-  const known = new Set([...live.values()].map((session) => session.engine.state().run));
-  await Promise.all(
-    hosting
-      .runs()
-      .filter((run) => !known.has(run))
-      .map((run) => dropRun(hosting, run)),
-  );
+  await openLeftovers(store, open, parts.report);
+  await hosting.watchRunners(async (runner) => {
+    // A session that is being opened may be about to join its run.
+    await Promise.allSettled(opened.values());
+    const known = new Set([...live.values()].map((session) => session.engine.state().run));
+    const strays = runner.runs().filter((run) => !known.has(run));
+    await Promise.all(strays.map((run) => dropRun(runner, run)));
+  });
   return sessions;
 }
 
+/** Sessions that need the server though no client asks. Those whose runner dials in open when it has done so: nobody else waits for that. */
+async function openLeftovers(
+  store: Store,
+  open: (id: string) => Promise<unknown>,
+  report: SessionsParts["report"],
+): Promise<void> {
+  const sql =
+    "SELECT id, session_runner.session IS NOT NULL AS elsewhere FROM sessions LEFT JOIN session_runner ON session = id WHERE live = 1";
+  const leftovers = await store.read(sql);
+  const opening = leftovers.map(async (row) => {
+    const id = String(row["id"]);
+    const opened = open(id);
+    if (row["elsewhere"] !== 1) await opened;
+    else opened.catch((error: unknown) => report(id, error));
+  });
+  await Promise.all(opening);
+}
+
 /** The agent of no session: of one that was purged, or one whose last words are in the log already. */
-async function dropRun(hosting: Hosting, id: string): Promise<void> {
-  const run = await hosting.join(id);
+async function dropRun(runner: Pick<Runner, "join">, id: string): Promise<void> {
+  const run = await runner.join(id);
   if (run === undefined) return;
   const { promise, resolve } = Promise.withResolvers<void>();
   // The newest may be its exit, which is what is waited for.

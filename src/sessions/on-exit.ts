@@ -34,6 +34,7 @@ function forgetProcess(work: Work): void {
   work.state = {
     ...rest,
     run: undefined,
+    isAway: false,
     outbox: [],
     background: [],
     initialized: undefined,
@@ -44,7 +45,7 @@ function forgetProcess(work: Work): void {
 }
 
 /** Requests that the process asked are lost; control_requests that it was written end with this error. */
-function closeControls(work: Work, error: string, all: boolean): void {
+export function closeControls(work: Work, error: string, all: boolean): void {
   loseRequests(work);
   const { pending, held } = work.state;
   const closed = all ? pending : pending.filter((item) => item.written);
@@ -60,14 +61,18 @@ function closeControls(work: Work, error: string, all: boolean): void {
  */
 function sortTurns(
   work: Work,
-  { taken, continues }: Omit<Exited, "exit">,
+  { taken, continues, exit }: Omit<Exited, "exit"> & { readonly exit?: AgentExit },
   reason: FailureReason,
   message: string,
 ): void {
   // An answer that had begun to stream was seen: 2.1.197 writes its transcript and its echo late.
   const streams = work.state.streaming === undefined ? undefined : work.state.current;
-  const isTaken = ({ turnId, echoed, rerun }: Turn): boolean =>
-    echoed || rerun === true || turnId === streams || (taken?.has(turnId) ?? true);
+  const sentUpTo = exit?.sentUpTo ?? Number.POSITIVE_INFINITY;
+  const unsent = new Set(work.state.outbox.filter(({ id }) => id > sentUpTo).map(({ line }) => line));
+  const isTaken = ({ turnId, seq, echoed, rerun }: Turn): boolean => {
+    if (echoed || rerun === true || turnId === streams) return true;
+    return (seq === undefined || !unsent.has(seq)) && (taken?.has(turnId) ?? true);
+  };
   const entered = work.state.turns.filter((turn) => turn.by === "user" && isTaken(turn));
   const missed = work.state.turns.filter((turn) => turn.by === "user" && turn.seq !== undefined && !isTaken(turn));
   const again = continues === true && entered.length > 0;
@@ -216,6 +221,11 @@ export function onRecovered(work: Work, jumped: boolean, after: Omit<Exited, "ex
   forgetProcess(work);
   if (hadAgent) change(work, { phase: { name: "hibernated" } });
   wakeIfNeeded(work);
+}
+
+/** A server opened the session after another one's end, and its agent's runner is away: the agent may well live. */
+export function onRecoveredAway(work: Work): void {
+  tell(work, "session.recovered", { reason: "The server was restarted, and the runner of the agent is away." });
 }
 
 /** Whose messages have to be looked for in the stored conversation, should the process be gone. */

@@ -1,5 +1,5 @@
 import { interruptTurns, wakeIfNeeded } from "./on-exit.ts";
-import { isIdle } from "./state.ts";
+import { hasAgent, isIdle } from "./state.ts";
 import { failTurns } from "./turns.ts";
 import { change, tell, type Work } from "./work.ts";
 
@@ -20,8 +20,8 @@ export function onWakeDue(work: Work): void {
 
 /** A turn runs and nothing has come for so long, although nobody is asked anything: said once for each silence. */
 export function onSilent(work: Work, silentMs: number): void {
-  const { phase, current, requests, stalled, retryUntilMs } = work.state;
-  if (phase.name !== "live" || current === undefined || requests.length > 0 || stalled !== undefined) return;
+  const { phase, isAway, current, requests, stalled, retryUntilMs } = work.state;
+  if (phase.name !== "live" || isAway || current === undefined || requests.length > 0 || stalled !== undefined) return;
   if (retryUntilMs > work.now) return;
   tell(work, "turn.stalled", { turn_id: current, silent_ms: silentMs, offers: ["interrupt", "restart"] }, current);
   change(work, { stalled: { turnId: current, interrupted: false } });
@@ -64,5 +64,7 @@ export function onWaiting(work: Work, run: string, reason: string | undefined): 
 
 /** The link to the agent's runner broke, or is back. */
 export function onAway(work: Work, isAway: boolean): void {
+  if (work.state.isAway === isAway || !hasAgent(work.state)) return;
+  change(work, { isAway });
   tell(work, isAway ? "agent.away" : "agent.back", {}, work.state.current);
 }

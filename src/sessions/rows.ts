@@ -5,17 +5,23 @@ import type { AgentOptions } from "../protocol/sessions.schema.ts";
 import type { Row, Store, Write } from "../store/port.ts";
 import { needsServer, restoredState, type Snapshot, type State, sessionState, snapshotOf } from "./state.ts";
 
-/** What was asked for at creation; only idleTimeoutS ever changes. */
+/** What was asked for at creation; of what mounts an agent, with the mount. Besides, only idleTimeoutS ever changes. */
 export interface Spec {
   readonly agent: AgentOptions;
   /** Relative to the tenant's folder. */
   readonly cwd: string;
   /** The client named the folder: purge leaves it alone. */
   readonly ownFolder: boolean;
+  /** Variables of its agent whose values are secrets of its tenant, by name. */
+  readonly secrets?: Readonly<Record<string, string>>;
+  /** It has no agent until one is mounted. */
+  readonly agentless?: true;
   /** A conversation of another session that this one begins as a copy of. */
   readonly fork?: { readonly cliSessionId: string; readonly at?: string };
   /** What becomes of a turn whose agent dies: it fails (default), or the next process runs it again. */
   readonly onCrash?: "fail" | "continue";
+  /** It lives on a runner that dials in, one with these labels; and what becomes of it while that one is away. */
+  readonly runner?: { readonly labels: Readonly<Record<string, string>>; readonly when_away: "wait" | "fail" };
   /** Seconds that an idle process is kept, 0 = for ever; absent = the server's own. */
   readonly idleTimeoutS?: number;
 }
@@ -117,7 +123,7 @@ export async function readSession(store: Store, id: string): Promise<SessionRow 
 }
 
 /** What clients see of a session, from what is stored and what is known now. */
-export function viewOf(row: SessionRow, state: State, head: Seq): SessionView {
+export function viewOf(row: SessionRow, state: State, head: Seq, runner?: string): SessionView {
   const { phase, process } = state;
   return {
     id: sessionId(row.id),
@@ -138,6 +144,7 @@ export function viewOf(row: SessionRow, state: State, head: Seq): SessionView {
       cli_session_id: state.cliSessionId,
       ...(process && { pid: process.pid }),
     },
+    ...(row.spec.runner && { runner: { ...row.spec.runner, ...(runner !== undefined && { name: runner }) } }),
     open_requests: state.requests,
     queued_turns: state.queue.map((queued) => queued.turnId),
     usage: { cost_usd: state.usage.pastCostUsd + state.usage.processCostUsd, turns: state.usage.turns },
@@ -145,6 +152,6 @@ export function viewOf(row: SessionRow, state: State, head: Seq): SessionView {
 }
 
 /** The view of a session that nobody has opened since the server started. */
-export function storedView(row: SessionRow): SessionView {
-  return viewOf(row, restoredState(row.snapshot, row.head), row.head);
+export function storedView(row: SessionRow, runner?: string): SessionView {
+  return viewOf(row, restoredState(row.snapshot, row.head), row.head, runner);
 }

@@ -105,6 +105,10 @@ export interface State {
   readonly crashes: number;
   /** The next process runs the unfinished turn again by itself (`on_crash: continue`). */
   readonly rerun: boolean;
+  /** The agent's runner cannot be reached for now: what the agent does meanwhile shows when it is back. */
+  readonly isAway: boolean;
+  /** No agent may start: it has none, or it was suspended. What would wake it waits. */
+  readonly parked: boolean;
   /** The running turn was told to be stalled; `interrupted`: somebody has asked to stop it since. */
   readonly stalled: { readonly turnId: string; readonly interrupted: boolean } | undefined;
   /** Until then the CLI waits to try the API again, in silence. */
@@ -141,6 +145,8 @@ export function newState(cliSessionId: string): State {
     background: [],
     crashes: 0,
     rerun: false,
+    isAway: false,
+    parked: false,
     stalled: undefined,
     retryUntilMs: 0,
     usage: { pastCostUsd: 0, processCostUsd: 0, turns: 0 },
@@ -178,8 +184,10 @@ export function needsServer(state: State): boolean {
 }
 
 /** No turn, queue, request or background task (design 5): only then may the process be taken away. */
-export function isIdle({ phase, turns, queue, requests, pending, background }: State): boolean {
-  return phase.name === "live" && [turns, queue, requests, pending, background].every((list) => list.length === 0);
+export function isIdle({ phase, isAway, turns, queue, requests, pending, background }: State): boolean {
+  return (
+    phase.name === "live" && !isAway && [turns, queue, requests, pending, background].every((list) => list.length === 0)
+  );
 }
 
 export function snapshotOf({ initialized: _apart, ...snapshot }: State): Snapshot {
@@ -210,6 +218,8 @@ const STORED = [
   "background",
   "crashes",
   "rerun",
+  "isAway",
+  "parked",
   "stalled",
   "usage",
   "version",

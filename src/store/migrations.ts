@@ -182,6 +182,30 @@ export const MIGRATIONS: readonly Migration[] = [
   },
   {
     id: 6,
+    name: "runners that dial in, and the sessions that live on them",
+    sql: `
+      CREATE TABLE runners (
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        instance TEXT NOT NULL,
+        labels TEXT NOT NULL,
+        about TEXT NOT NULL,
+        seen_at_ms INTEGER NOT NULL,
+        PRIMARY KEY (tenant, name)
+      ) STRICT;
+
+      -- purged = 1: the session is gone, and its folders on that machine are to be removed when the runner is back.
+      CREATE TABLE session_runner (
+        session TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        runner TEXT NOT NULL,
+        purged INTEGER NOT NULL DEFAULT 0
+      ) STRICT;
+      CREATE INDEX session_runner_by_name ON session_runner (tenant, runner);
+    `,
+  },
+  {
+    id: 7,
     name: "secrets, encrypted; the signing secrets of webhooks too",
     sql: `
       CREATE TABLE secrets (
@@ -196,6 +220,24 @@ export const MIGRATIONS: readonly Migration[] = [
 
       -- Takes the place of secret, which is empty once the server has sealed it.
       ALTER TABLE webhooks ADD COLUMN sealed TEXT;
+    `,
+  },
+  {
+    id: 8,
+    name: "devboxes of Runloop's API",
+    sql: `
+      CREATE TABLE devboxes (
+        id TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        session TEXT NOT NULL,
+        -- Tenant, principal and x-request-id of the call that made it.
+        request TEXT UNIQUE,
+        created_at_ms INTEGER NOT NULL,
+        is_open INTEGER NOT NULL,
+        record TEXT NOT NULL
+      ) STRICT;
+      CREATE INDEX devboxes_by_tenant ON devboxes (tenant, created_at_ms);
+      CREATE INDEX devboxes_by_session ON devboxes (session);
     `,
   },
 ];

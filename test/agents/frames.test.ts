@@ -20,6 +20,7 @@ const KINDS = [
   "write",
   "written",
   "exit",
+  "ping",
 ] as const;
 
 const frame: fc.Arbitrary<Frame> = fc.record({
@@ -91,7 +92,7 @@ test("lengths, kinds and flags that no frame has are named", () => {
     [header(FRAME_BODY_LIMIT_BYTES + 7, 1, 0), "frame_too_large"],
     [header(0xffff_ffff, 1, 0), "frame_too_large"],
     [header(6, 0, 0), "frame_kind_unknown"],
-    [header(6, 12, 0), "frame_kind_unknown"],
+    [header(6, 13, 0), "frame_kind_unknown"],
     [header(6, 1, 2), "frame_flags_unknown"],
   ] as const;
   for (const [bytes, reason] of cases) {

@@ -1,4 +1,5 @@
 import { joinLocalRunner } from "../../src/agents/runner/local.ts";
+import { stopLocalRunner } from "../../src/agents/runner/running.ts";
 import { runnerContract } from "./runner-contract.ts";
 
 runnerContract("remote over a unix socket, a program of its own", async (folder) => {
@@ -10,6 +11,10 @@ runnerContract("remote over a unix socket, a program of its own", async (folder)
   });
   return {
     runner,
-    [Symbol.asyncDispose]: () => runner.close(),
+    async [Symbol.asyncDispose]() {
+      await runner.close();
+      // What a test did not acknowledge would keep it for minutes.
+      await stopLocalRunner(`${folder}/data`);
+    },
   };
 });

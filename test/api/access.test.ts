@@ -2,6 +2,7 @@ import http from "node:http";
 import { Writable } from "node:stream";
 import { pino } from "pino";
 import { expect, test } from "vitest";
+import { createDialledRunners } from "../../src/agents/runner/dialled-runners.ts";
 import { createApi } from "../../src/api/server.ts";
 import { createAuth } from "../../src/auth/auth.ts";
 import { createPolicies } from "../../src/auth/policy/policies.ts";
@@ -305,6 +306,7 @@ test("no ticket, key or cookie reaches the log", async () => {
     auth,
     sessions: host.sessions,
     policies,
+    runners: createDialledRunners({ epoch: 1, broker: "test", known: [], save() {}, report() {} }),
     webhooks: await createWebhooks({ store, sealer: TEST_SEALER, report: () => undefined }),
     config,
     logger: pino({ level: "trace" }, sink),

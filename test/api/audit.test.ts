@@ -4,6 +4,7 @@ import { createConnection, type Socket } from "node:net";
 import type { FastifyInstance } from "fastify";
 import { pino } from "pino";
 import { expect, test } from "vitest";
+import { createDialledRunners } from "../../src/agents/runner/dialled-runners.ts";
 import { createApi } from "../../src/api/server.ts";
 import { createAuth } from "../../src/auth/auth.ts";
 import { createPolicies } from "../../src/auth/policy/policies.ts";
@@ -211,7 +212,9 @@ test("an export that nobody reads ends by itself, and holds up no shutdown", asy
   const start = async (slowReaderMs: number) => {
     const config = { version: "0", ready, slowReaderMs };
     const webhooks = await createWebhooks({ store, sealer: TEST_SEALER, report: () => undefined });
-    const parts = { auth, sessions: host.sessions, policies, webhooks, config, logger: pino({ level: "silent" }) };
+    const runners = createDialledRunners({ epoch: 1, broker: "test", known: [], save() {}, report() {} });
+    const logger = pino({ level: "silent" });
+    const parts = { auth, sessions: host.sessions, policies, webhooks, runners, config, logger };
     const app = await createApi(parts);
     const url = new URL(await app.listen({ host: "127.0.0.1", port: 0 }));
     return { app, port: Number(url.port) };

@@ -172,8 +172,17 @@ verifies("ROLES", "role by the other commands, as typed by hand", () => {
   for (const [type, payload, expected] of REST) expect(allowed(command(type, payload))).toBe(expected.trim());
 });
 
+verifies("ROLES", "a runner's key may send nothing and answer nothing", () => {
+  const all = Object.keys({ ...CONTROL, ...UNKNOWN }).map((subtype) => control(subtype));
+  const others = REST.map(([type, payload]) => command(type, payload));
+  for (const asked of [...all, ...others, ...ANSWER_FORMS]) {
+    expect(actionsOf(asked).some((action) => may({ roles: ["runner"] }, action))).toBe(false);
+  }
+});
+
 test("nothing is untested: the tables here and the implementation's name the same subtypes, roles and commands", () => {
   expect(Object.keys(CONTROL).toSorted()).toEqual(Object.keys(CONTROL_ACTIONS).toSorted());
   expect(Object.keys(UNKNOWN).filter((subtype) => Object.hasOwn(CONTROL_ACTIONS, subtype))).toEqual([]);
-  expect(SETS.slice(0, 5).map(([, [role]]) => role)).toEqual([...ROLES]);
+  // A runner may send nothing, whatever it is.
+  expect([...SETS.slice(0, 5).map(([, [role]]) => role), "runner"]).toEqual([...ROLES]);
 });

@@ -7,7 +7,7 @@ import { type Action, ROLES, type Role } from "../../src/protocol/roles.ts";
 import type { AgentOptions } from "../../src/protocol/sessions.schema.ts";
 import { verifies } from "../kit/verifies.ts";
 
-const ACTIONS: readonly Action[] = ["read", "answer", "drive", "administer"];
+const ACTIONS: readonly Action[] = ["read", "answer", "drive", "administer", "host"];
 
 verifies("ROLES", "contract 3, row by row", () => {
   const table = Object.fromEntries(
@@ -19,6 +19,7 @@ verifies("ROLES", "contract 3, row by row", () => {
     driver: ["read", "drive"],
     admin: ACTIONS,
     operator: ACTIONS,
+    runner: ["host"],
   });
   expect(may({ roles: [] }, "read")).toBe(false);
 });

@@ -295,12 +295,29 @@ const PLANTED: readonly (readonly [
     "the session is wedged",
     (session) => everywhere(session, (sights) => remove(sights, ({ seq }) => seq === 15)),
   ],
+  [
+    "message given twice",
+    "the model of a real CLI is told it twice in one conversation",
+    (session) => {
+      session.told = [`${TURN} ${PROBE}`, `${TURN} ${PROBE} ${TURN}`];
+    },
+  ],
+  [
+    "message not given",
+    "the model of a real CLI is never told it",
+    (session) => {
+      session.told = [PROBE];
+    },
+  ],
   ["left behind", "a process stays", (_session, history) => void history.leftBehind.push("process 1")],
   ["stuck", "something did not come", (_session, history) => void history.stuck.push("a turn")],
 ];
 
 test("a history in which all is well passes", () => {
   expect(check(goodHistory())).toEqual([]);
+  const { sessions, ...rest } = goodHistory();
+  const real = sessions.map((session) => ({ ...session, journals: [], told: [TURN, `${TURN} ${PROBE}`] }));
+  expect(check({ ...rest, sessions: real })).toEqual([]);
 });
 
 test.each(PLANTED)("%s: %s", (kind, _how, plant) => {

@@ -1,5 +1,6 @@
 import { agentViolations } from "./check-agents.ts";
 import { commandViolations } from "./check-commands.ts";
+import { modelViolations } from "./check-model.ts";
 import { readerViolations } from "./check-readers.ts";
 import { turnViolations } from "./check-turns.ts";
 import type { History } from "./history.ts";
@@ -12,7 +13,9 @@ import type { Violation } from "./violation.ts";
 export function check(history: History): Violation[] {
   const found = history.sessions.flatMap((session) => [
     ...readerViolations(session),
-    ...agentViolations(session, new Set(history.killedRunners)),
+    ...(session.told === undefined
+      ? agentViolations(session, new Set(history.killedRunners))
+      : modelViolations(session, session.told)),
     ...commandViolations(session),
     ...turnViolations(session),
   ]);

@@ -11,17 +11,19 @@ export interface Driver {
 
 interface DriverOptions {
   readonly random: () => number;
+  readonly texts: readonly WeightedText[];
   readonly senders: readonly Client[];
   /** Hands a command in over HTTP. */
   post(command: Command): void;
 }
 
-type Pick = (random: () => number) => string;
+/** How often something is said, and what; `uuid` is the message's. */
+export type WeightedText = readonly [weight: number, text: (random: () => number, uuid: string) => string];
 
 const upTo = (random: () => number, most: number): number => 1 + Math.floor(random() * most);
 
 /** What a user may say to the fake agent, by how often. */
-const TEXTS: readonly (readonly [weight: number, text: Pick])[] = [
+export const FAKE_TEXTS: readonly WeightedText[] = [
   [6, (random) => `hello ${upTo(random, 1000)}`],
   [5, (random) => `!stream ${upTo(random, 200)} ${upTo(random, 300)} 0`],
   [4, (random) => `!stream ${upTo(random, 60)} ${upTo(random, 100)} 3`],
@@ -38,15 +40,13 @@ const TEXTS: readonly (readonly [weight: number, text: Pick])[] = [
   [1, () => "!stall"],
 ];
 
-const TOTAL = TEXTS.reduce((sum, [weight]) => sum + weight, 0);
-
-function textOf(random: () => number): string {
-  let left = random() * TOTAL;
-  for (const [weight, text] of TEXTS) {
+function textOf(texts: readonly WeightedText[], random: () => number, uuid: string): string {
+  let left = random() * texts.reduce((sum, [weight]) => sum + weight, 0);
+  for (const [weight, text] of texts) {
     left -= weight;
-    if (left < 0) return text(random);
+    if (left < 0) return text(random, uuid);
   }
-  return "hello";
+  return `hello ${uuid}`;
 }
 
 /** A UUID that is the same for the same random numbers. */
@@ -63,7 +63,7 @@ export function queryOf(session: Watched, uuid: string, text: string, delivery?:
   return session.addCommand(frame, uuid, text);
 }
 
-export function startDriver(session: Watched, { random, senders, post }: DriverOptions): Driver {
+export function startDriver(session: Watched, { random, texts, senders, post }: DriverOptions): Driver {
   const most = upTo(random, 3);
   const stalling = new Set<string>();
   let isStopped = false;
@@ -82,8 +82,8 @@ export function startDriver(session: Watched, { random, senders, post }: DriverO
   }
   function next(): void {
     const uuid = uuidOf(random);
-    const text = textOf(random);
-    if (text === "!stall") stalling.add(uuid);
+    const text = textOf(texts, random, uuid);
+    if (text === "!stall" || text.startsWith("hang")) stalling.add(uuid);
     hand(queryOf(session, uuid, text, random() < 0.15 ? "at_once" : undefined));
     if (random() < 0.05) control({ subtype: "interrupt" });
     if (random() < 0.08) control({ subtype: "set_model", model: "default" });
@@ -93,8 +93,9 @@ export function startDriver(session: Watched, { random, senders, post }: DriverO
     while (!isStopped && open() < most) next();
   }
   session.onProgress = (sight?: Sight) => {
-    // The agent has taken a message that it will work on for ever.
-    if (sight?.event_type === "user" && stalling.has(sight.turn_id ?? "")) control({ subtype: "interrupt" });
+    // The agent has taken a message that it will work on for ever: it echoes it, or (2.1.197, late) has begun to answer.
+    const isWork = sight?.event_type === "user" || sight?.event_type === "stream_event";
+    if (isWork && stalling.has(sight.turn_id ?? "")) control({ subtype: "interrupt" });
     refill();
   };
   refill();

@@ -9,6 +9,7 @@ export type FaultName =
   | "runner killed"
   | "agent killed"
   | "link cut"
+  | "runner link cut"
   | "server stopped"
   | "runner stopped"
   | "agent stopped"
@@ -18,6 +19,8 @@ export interface FaultParts {
   readonly world: World;
   readonly random: () => number;
   readonly clients: () => readonly Client[];
+  /** Agents that live, by pid. */
+  readonly agents: () => readonly number[];
   /** Something that did not happen in its time. */
   readonly stuck: (what: string) => void;
 }
@@ -65,21 +68,17 @@ const FAULTS: readonly (readonly [weight: number, name: FaultName, fault: Fault]
     },
   ],
   [2, "server drained", drain],
+  [2, "runner killed", async ({ world }) => world.killRunner()],
   [
-    2,
-    "runner killed",
-    async ({ world }) => {
-      const pid = world.runnerPid();
-      if (pid === undefined || world.mode === "inline") return;
-      world.killedRunners.add(pid);
-      signal(pid, "SIGKILL");
-    },
+    4,
+    "runner link cut",
+    async ({ world, clients, random }) => void (world.cutRunner() || anyOf(clients(), random)?.cut()),
   ],
-  [4, "agent killed", async ({ world, random }) => signal(anyOf(world.agents(), random), "SIGKILL")],
+  [4, "agent killed", async ({ agents, random }) => signal(anyOf(agents(), random), "SIGKILL")],
   [6, "link cut", async ({ clients, random }) => anyOf(clients(), random)?.cut()],
   [1, "server stopped", ({ world, random }) => freeze(world.serverPid(), random)],
   [1, "runner stopped", ({ world, random }) => freeze(world.runnerPid(), random)],
-  [2, "agent stopped", ({ world, random }) => freeze(anyOf(world.agents(), random), random)],
+  [2, "agent stopped", ({ agents, random }) => freeze(anyOf(agents(), random), random)],
   [
     1,
     "disk full",

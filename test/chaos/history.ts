@@ -76,6 +76,8 @@ export interface SessionHistory {
   readonly readers: readonly Reader[];
   readonly journals: readonly Journal[];
   readonly sent: readonly Sent[];
+  /** Where the agents are real: all that the model was told, request by request. There are no journals then. */
+  readonly told?: readonly string[];
   /** The turn that was asked for when the faults had ended. */
   readonly probe: string;
 }

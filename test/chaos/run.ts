@@ -1,14 +1,15 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { stopRunner } from "../kit/runner-process.ts";
+import { startScriptedModel } from "../../src/demo/model.ts";
 import { seededRandom } from "../kit/seeded-random.ts";
 import { callServer } from "../kit/server.ts";
 import { check } from "./checker.ts";
-import { type Driver, queryOf, startDriver, uuidOf } from "./driver.ts";
+import { type Driver, FAKE_TEXTS, queryOf, startDriver, uuidOf } from "./driver.ts";
 import { doFault, type FaultName } from "./faults.ts";
 import { readJournals, readLog } from "./gather.ts";
 import type { History, SessionHistory } from "./history.ts";
 import { postCommand, startPagesClient, startStreamClient } from "./http-clients.ts";
 import { processesOf, socketsBelow, zombiesOf } from "./processes.ts";
+import { isRealAgent, REAL_SCRIPT, REAL_TEXTS, realEnvironment } from "./real.ts";
 import { type Client, type Place, startSocketClient } from "./socket-client.ts";
 import type { Violation } from "./violation.ts";
 import { type Watched, watch } from "./watched.ts";
@@ -18,8 +19,12 @@ export interface ChaosOptions {
   readonly seed: number;
   readonly sessions: number;
   readonly mode: RunnerMode;
+  /** The path of the real CLI, whose model is then a scripted one; without it the agents are fake and much faster. */
+  readonly claude?: string;
   /** How long faults go on. */
   readonly durationMs: number;
+  /** And at least so many of them. */
+  readonly leastFaults?: number;
   /** Told of each fault. */
   readonly progress?: (line: string) => void;
 }
@@ -37,6 +42,8 @@ export interface ChaosReport {
 /** What must come when all faults are over, comes in this time. */
 const PATIENCE_MS = 60_000;
 
+const isStart = ({ event_type }: { readonly event_type: string }): boolean => event_type === "agent.started";
+
 interface Crew {
   readonly session: Watched;
   readonly clients: readonly Client[];
@@ -46,37 +53,49 @@ interface Crew {
 /** Faults for a while, then peace, then the checker (docs/reliability.md). Everything is chosen by the seed but the machine's own timing. */
 export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
   const random = seededRandom(options.seed);
-  const world = await makeWorld(options.mode);
+  const model = options.claude === undefined ? undefined : await startScriptedModel({ script: REAL_SCRIPT });
+  const world = await makeWorld(
+    options.mode,
+    options.claude !== undefined && model !== undefined
+      ? { claudeBin: options.claude, agentEnv: realEnvironment(model.url) }
+      : {},
+  );
   const stuck: string[] = [];
   const faults = new Map<FaultName, number>();
   try {
     await world.start();
-    const crews = await Promise.all(Array.from({ length: options.sessions }, () => startCrew(world, random)));
+    const crews = await Promise.all(
+      Array.from({ length: options.sessions }, () => startCrew(world, random, model !== undefined)),
+    );
     const clients = (): Client[] => crews.flatMap((crew) => [...crew.clients]);
+    const agents = (): readonly number[] =>
+      model === undefined ? world.agents() : crews.map(({ session }) => session.agent ?? 0).filter(isRealAgent);
     const untilMs = performance.now() + options.durationMs;
-    while (performance.now() < untilMs) {
+    for (let done = 0; performance.now() < untilMs || done < (options.leastFaults ?? 0); done += 1) {
       await someProgress(crews, random);
-      const name = await doFault({ world, random, clients, stuck: (what) => stuck.push(what) });
+      const name = await doFault({ world, random, clients, agents, stuck: (what) => stuck.push(what) });
       faults.set(name, (faults.get(name) ?? 0) + 1);
       options.progress?.(name);
     }
-    const history = await settle(world, crews, random, stuck);
+    const told = (): readonly string[] | undefined => model?.turns().map(({ body }) => JSON.stringify(body));
+    const history = await settle(world, crews, random, stuck, told);
     return {
       seed: options.seed,
       faults,
       events: history.sessions.reduce((sum, { log }) => sum + log.length, 0),
       commands: history.sessions.reduce((sum, { sent }) => sum + sent.length, 0),
-      agents: history.sessions.reduce((sum, { journals }) => sum + journals.length, 0),
+      agents: history.sessions.reduce((sum, { log }) => sum + log.filter(isStart).length, 0),
       disk: world.disk.kind,
       violations: check(history),
     };
   } finally {
-    await stopRunner(world.dataDir);
+    await world.stopRunner();
+    await model?.close();
     await world.remove();
   }
 }
 
-async function startCrew(world: World, random: () => number): Promise<Crew> {
+async function startCrew(world: World, random: () => number, isReal: boolean): Promise<Crew> {
   const { status, body } = await callServer(world.url(), "POST", "/v1/sessions", { body: {} });
   if (status !== 201) throw new Error(`no session: ${status}`);
   const session = watch(body.id, () => {});
@@ -99,6 +118,7 @@ async function startCrew(world: World, random: () => number): Promise<Crew> {
   ];
   const driver = startDriver(session, {
     random,
+    texts: isReal ? REAL_TEXTS : FAKE_TEXTS,
     senders,
     post: (command) => void postCommand(place, session, command),
   });
@@ -114,7 +134,13 @@ async function someProgress(crews: readonly Crew[], random: () => number): Promi
   );
 }
 
-async function settle(world: World, crews: readonly Crew[], random: () => number, stuck: string[]): Promise<History> {
+async function settle(
+  world: World,
+  crews: readonly Crew[],
+  random: () => number,
+  stuck: string[],
+  toldModel: () => readonly string[] | undefined,
+): Promise<History> {
   for (const { clients, driver } of crews) {
     driver.stop();
     for (const client of clients) client.calm();
@@ -130,7 +156,8 @@ async function settle(world: World, crews: readonly Crew[], random: () => number
     );
     if (!read) stuck.push(`${session.id}: not all readers came to the end of the log`);
     const journals = readJournals(world.journals, session.id);
-    sessions.push(session.history({ log, journals, probe: probes[index] ?? "" }));
+    const told = toldModel();
+    sessions.push(session.history({ log, journals, probe: probes[index] ?? "", ...(told && { told }) }));
   }
   const leftBehind = await tearDown(world, crews, stuck);
   return { sessions, killedRunners: [...world.killedRunners], leftBehind, stuck };
@@ -147,7 +174,7 @@ async function endInPeace({ session, clients }: Crew, random: () => number, stuc
     stuck.push(`${session.id}: ${unsettled()} commands and the turns ${open().join(", ")} did not end`);
   }
   const probe = uuidOf(random);
-  clients[0]?.send?.(queryOf(session, probe, "probe"));
+  clients[0]?.send?.(queryOf(session, probe, `probe ${probe}`));
   if (!(await session.until(() => session.endedTurns.has(probe), PATIENCE_MS))) {
     stuck.push(`${session.id}: it does no further turn`);
   }
@@ -160,7 +187,7 @@ async function tearDown(world: World, crews: readonly Crew[], stuck: string[]): 
   const zombies = zombiesOf([world.serverPid(), world.runnerPid() ?? 0]);
   const code = await world.end("SIGTERM");
   if (code !== 0) stuck.push(`the last server ended with ${code}; it said: ${world.said()}`);
-  await stopRunner(world.dataDir);
+  await world.stopRunner();
   // The kernel takes a moment to let go of a process that was just killed.
   for (let tries = 0; processesOf(world.folder).length > 0 && tries < 20; tries += 1) await delay(50);
   return [...zombies, ...processesOf(world.folder), ...socketsBelow(world.folder)];

@@ -36,7 +36,7 @@ export interface Watched {
   addReader(name: string): ReaderNotes;
   addCommand(frame: Command["frame"], names: string, text?: string): Command;
   settle(id: string, told: { readonly seq: number } | { readonly refusal: string }): void;
-  history(rest: Pick<SessionHistory, "log" | "journals" | "probe">): SessionHistory;
+  history(rest: Pick<SessionHistory, "log" | "journals" | "probe" | "told">): SessionHistory;
 }
 
 /** Where a client writes down what it sees. */

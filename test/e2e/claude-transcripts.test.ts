@@ -84,7 +84,7 @@ const rowOf = (id: string, cliSessionId: string) =>
     snapshot: snapshotOf(newState(cliSessionId)),
   });
 
-describe.each(CLI_VERSIONS)("the transcript of claude $version", ({ version, path }) => {
+describe.concurrent.each(CLI_VERSIONS)("the transcript of claude $version", ({ version, path }) => {
   test("what it mirrored moves a session to a fresh home and machine folder: the model sees the first turn, the subagent's file is there", async () => {
     await using world = await setUp(path);
     const { store, model, here, there } = world;
@@ -173,7 +173,8 @@ describe.each(CLI_VERSIONS)("the transcript of claude $version", ({ version, pat
       for (const words of [...knows, "Go on."]) expect(told(model), id).toContain(words);
       for (const words of not) expect(told(model), id).not.toContain(words);
       await child.end();
-      // It has mirrored all that it took over, so it needs its parent no more.
+      // It has mirrored all that it took over, so it needs its parent no more: looked at for one from before the compaction, and one from after it.
+      if (id === "f2" || id === "f3") continue;
       await there.runner.files.remove(placeOf(id));
       const again = await startMirrored(there, id, { cliSessionId: own, fork });
       expect(again.resumed).toBe(true);

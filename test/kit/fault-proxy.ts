@@ -7,10 +7,12 @@ export interface FaultProxy extends AsyncDisposable {
   readonly url: string;
   /** Cuts both sides of every connection, with a reset. */
   cut(): void;
-  /** The next connection is cut after the server has sent so many bytes through it. */
-  cutNextAfter(bytes: number): void;
+  /** The next connection is cut after the server (or the client) has sent so many bytes through it. */
+  cutNextAfter(bytes: number, from?: "server" | "client"): void;
   /** From now on nothing passes in either direction, and no side is told: a half-open connection. */
   blackhole(): void;
+  /** New connections are cut at once, until told otherwise: the server is away. */
+  refuse(isRefused: boolean): void;
   /** Delays everything by so many milliseconds. */
   delay(ms: number): void;
   /** Connections made so far. */
@@ -25,8 +27,9 @@ interface Pair {
 /** Starts a proxy in front of a server on loopback; a function says anew for each connection where it is. */
 export async function startFaultProxy(target: number | (() => number)): Promise<FaultProxy> {
   const pairs = new Set<Pair>();
-  const budgets: number[] = [];
+  const budgets: { readonly bytes: number; readonly from: "server" | "client" }[] = [];
   let silent = false;
+  let isRefused = false;
   let delayMs = 0;
   let count = 0;
 
@@ -41,20 +44,21 @@ export async function startFaultProxy(target: number | (() => number)): Promise<
   };
   const listener = createServer((client) => {
     count += 1;
+    if (isRefused) return void client.resetAndDestroy();
     const server = connect({ host: "127.0.0.1", port: typeof target === "number" ? target : target() });
     const pair: Pair = { client, server };
-    let budget = budgets.shift() ?? Number.POSITIVE_INFINITY;
+    const budget = budgets.shift() ?? { bytes: Number.POSITIVE_INFINITY, from: "server" };
+    let left = budget.bytes;
     pairs.add(pair);
-    client.on("data", (chunk) => {
-      if (!silent) pass(server, chunk);
-    });
-    server.on("data", (chunk) => {
+    const forward = (from: "server" | "client", to: Socket, chunk: Buffer): void => {
       if (silent) return;
-      const allowed = chunk.subarray(0, budget);
-      budget -= allowed.length;
-      if (budget > 0) return pass(client, allowed);
-      client.write(allowed, () => drop(pair));
-    });
+      const allowed = from === budget.from ? chunk.subarray(0, left) : chunk;
+      if (from === budget.from) left -= allowed.length;
+      if (left > 0) pass(to, allowed);
+      else to.write(allowed, () => drop(pair));
+    };
+    client.on("data", (chunk) => forward("client", server, chunk));
+    server.on("data", (chunk) => forward("server", client, chunk));
     for (const [one, other] of [
       [client, server],
       [server, client],
@@ -76,7 +80,10 @@ export async function startFaultProxy(target: number | (() => number)): Promise<
     cut: () => {
       for (const pair of [...pairs]) drop(pair);
     },
-    cutNextAfter: (bytes) => void budgets.push(bytes),
+    cutNextAfter: (bytes, from = "server") => void budgets.push({ bytes, from }),
+    refuse(now) {
+      isRefused = now;
+    },
     blackhole: () => {
       silent = true;
     },

@@ -44,6 +44,38 @@ verifies(
 );
 
 verifies(
+  "AGENT-ENV",
+  "known bug 2: each session has its own credential; those of whoever started server or runner reach nobody, also not by a runner that lived before",
+  async () => {
+    const before = { ...process.env };
+    try {
+      await using server = makeKillableServer({ runner: "auto" });
+      const seen: unknown[] = [];
+      for (const life of ["one", "two"]) {
+        // The first server starts the runner, and the second one joins it.
+        Object.assign(process.env, { ANTHROPIC_API_KEY: `starter-${life}`, ANTHROPIC_AUTH_TOKEN: `starter-${life}` });
+        const { call } = await server.start();
+        const dumps = [`own-${life}`, undefined, `other-${life}`].map(async (key) => {
+          const env = key === undefined ? {} : { ANTHROPIC_API_KEY: key };
+          const { id } = (await call("POST", "/v1/sessions", { body: { agent: { env } } })).body;
+          const turn = await call("POST", `/v1/sessions/${id}/turns`, { body: { text: "!dump", wait_s: 20 } });
+          expect(turn.body.outcome).toBe("completed");
+          expect(turn.text).not.toContain("starter-");
+          const dumped = JSON.parse(turn.body.result.result).env;
+          return [dumped["ANTHROPIC_API_KEY"], dumped["ANTHROPIC_AUTH_TOKEN"]];
+        });
+        seen.push(...(await Promise.all(dumps)));
+        await server.kill();
+      }
+      const wanted = ["own-one", undefined, "other-one", "own-two", undefined, "other-two"];
+      expect(seen).toEqual(wanted.map((key) => [key, undefined]));
+    } finally {
+      process.env = before;
+    }
+  },
+);
+
+verifies(
   "AGENT-SPAWN-FAILS",
   "known bug 13: agents that fail at once, soon, or go deaf fail their own session, with a message of 1 MB on its way",
   async () => {

@@ -4,6 +4,7 @@ import type { HostRuns, Owner } from "./host.ts";
 import type { HostedRun } from "./hosted-run.ts";
 import { type Message, NO_BYTES, sendMessage } from "./messages.ts";
 import {
+  channelOf,
   numberOf,
   packTranscript,
   patienceOf,
@@ -21,20 +22,27 @@ interface Answer {
   readonly afterwards?: () => void;
 }
 
-/** Carries out a server's call and answers it. Never rejects. */
+/** Carries out a server's call and answers it. Never rejects: a fault of ours ends the link. */
 export async function answerCall(owner: Owner, id: number, message: Message, runs: HostRuns): Promise<void> {
-  const answer: Answer = await carryOut(owner, message, runs).catch((error: unknown) => ({ json: problemOf(error) }));
-  const sent = sendMessage(owner.link, "answer", id, answer.json, answer.attachment ?? NO_BYTES);
-  answer.afterwards?.();
-  await sent;
+  try {
+    const carriedOut = runs.during(carryOut(owner, message, runs));
+    const answer: Answer = await carriedOut.catch((error: unknown) => ({ json: problemOf(error) }));
+    const sent = sendMessage(owner.link, "answer", id, answer.json, answer.attachment ?? NO_BYTES);
+    answer.afterwards?.();
+    await sent;
+  } catch (error) {
+    process.emitWarning(error instanceof Error ? error : new Error(String(error)));
+    owner.link.destroy();
+  }
 }
 
 async function carryOut(owner: Owner, { json, attachment }: Message, runs: HostRuns): Promise<Answer> {
   const method = textOf(json, "method");
   switch (method) {
     case "start": {
+      const channel = channelOf(json);
       const run = await runs.start(startRequestOf(json["request"]));
-      return { json: { ...run.describe() }, afterwards: () => bind(owner, json, run) };
+      return { json: { ...run.describe() }, afterwards: () => void bind(owner, channel, run) };
     }
     case "join":
       return join(owner, json, runs);
@@ -50,14 +58,14 @@ async function carryOut(owner: Owner, { json, attachment }: Message, runs: HostR
 
 /** With `after` the output begins to flow from there. */
 async function join(owner: Owner, json: JsonObject, runs: HostRuns): Promise<Answer> {
+  const channel = channelOf(json);
   const run = runs.get(textOf(json, "run"));
   if (run === undefined) return { json: { known: false } };
   const known = { known: true, ...run.describe() };
-  if (json["after"] === undefined) return { json: known, afterwards: () => bind(owner, json, run) };
+  if (json["after"] === undefined) return { json: known, afterwards: () => void bind(owner, channel, run) };
   const { offset, line } = await run.locate(numberOf(json, "after"));
   const flow = (): void => {
-    bind(owner, json, run);
-    run.deliver(offset);
+    if (bind(owner, channel, run)) run.deliver(offset);
   };
   return { json: { ...known, from: line }, afterwards: flow };
 }
@@ -68,12 +76,14 @@ async function forget(owner: Owner, id: string, runs: HostRuns): Promise<Answer>
   return { json: {} };
 }
 
-/** Another server may have taken over while this call was carried out. */
-function bind(owner: Owner, json: JsonObject, run: HostedRun): void {
-  if (owner.isGone()) return;
-  const channel = numberOf(json, "channel");
+/** False when another server has taken over while the call was carried out: the run is that one's to bind. */
+function bind(owner: Owner, channel: number, run: HostedRun): boolean {
+  if (owner.isGone()) return false;
+  const before = owner.channels.get(channel);
+  if (before !== run) before?.unbind();
   owner.channels.set(channel, run);
   run.bind(owner.link, channel);
+  return true;
 }
 
 async function fileCall(method: string, json: JsonObject, attachment: Buffer, runs: HostRuns): Promise<Answer> {

@@ -14,6 +14,10 @@ export interface Connection {
 export interface ClientLinkParts {
   readonly name: string;
   readonly epoch: number;
+  /** The name of the server's data directory. */
+  readonly broker: string;
+  /** The runner dials in: it decides when, and one that was refused may come back as another version. */
+  readonly isDialledIn?: boolean;
   /** Makes a link, or waits for one to be dialled in. Called again, after a pause, when it rejects or its link ends. */
   readonly connect: (signal: AbortSignal) => Promise<Connection>;
   /** The runner took us. Frames come from then on. */
@@ -51,11 +55,11 @@ export function keepLinked(parts: ClientLinkParts): ClientLink {
       } catch (error) {
         if (error instanceof BrokerError && error.details?.["refused"] === true) {
           parts.refused(error);
-          return;
+          if (parts.isDialledIn !== true) return;
         }
       }
       current = undefined;
-      await pause(pauseMs, closing.signal);
+      if (parts.isDialledIn !== true) await pause(pauseMs, closing.signal);
       pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
     }
   }
@@ -98,7 +102,7 @@ function useLink(link: Link, secret: string | undefined, parts: ClientLinkParts)
       resolve(isUp);
     },
   });
-  const hello = JSON.stringify(helloOf(parts.epoch, secret));
+  const hello = JSON.stringify(helloOf(parts, secret));
   link.send({ kind: "hello", channel: 0, body: Buffer.from(hello, "utf8") });
   return promise;
 }

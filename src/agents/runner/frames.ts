@@ -8,6 +8,7 @@ export const FRAME_BODY_LIMIT_BYTES = 256 * 1024;
 /**
  * What a frame is. hello, welcome and refused open a link; call and answer carry JSON messages; the rest is a run's traffic, and its
  * channel says which run. `taken` says how many bytes of output were handled, `ack` which lines are durable.
+ * `ping` says that its sender is there, and asks for nothing.
  */
 const KIND_CODES = {
   hello: 1,
@@ -21,6 +22,7 @@ const KIND_CODES = {
   write: 9,
   written: 10,
   exit: 11,
+  ping: 12,
 } as const;
 
 export type FrameKind = keyof typeof KIND_CODES;

@@ -14,16 +14,23 @@ export interface Refusal {
 export interface Hello {
   readonly version: number;
   readonly epoch: number;
+  readonly broker: string;
 }
 
-/** How a server introduces itself. */
-export function helloOf(epoch: number, secret: string | undefined): JsonObject {
-  return { versions: PROTOCOL_VERSIONS, epoch, ...(secret !== undefined && { secret }) };
+/** The server that has owned a runner before: its epochs are compared with its own only. */
+export interface FormerOwner {
+  readonly epoch: number;
+  readonly broker: string;
 }
 
-/** Whether this server may own the runner. `highest` is the highest epoch that owned it so far. */
-export function judgeHello(json: JsonObject, secret: string | undefined, highest: number): Hello | Refusal {
-  const { versions, epoch } = json;
+/** How a server introduces itself. `broker` is its data directory's own name: epochs of two of them say nothing of each other. */
+export function helloOf({ epoch, broker }: FormerOwner, secret: string | undefined): JsonObject {
+  return { versions: PROTOCOL_VERSIONS, epoch, broker, ...(secret !== undefined && { secret }) };
+}
+
+/** Whether this server may own the runner. `former` has the highest epoch that owned it so far. */
+export function judgeHello(json: JsonObject, secret: string | undefined, former: FormerOwner): Hello | Refusal {
+  const { versions, epoch, broker } = json;
   // The secret first: who does not know it learns nothing else.
   if (secret !== undefined && !isSame(json["secret"], secret)) {
     return { code: "secret_wrong", message: "The secret is not the one in the runner's folder." };
@@ -34,11 +41,12 @@ export function judgeHello(json: JsonObject, secret: string | undefined, highest
   if (typeof epoch !== "number" || !Number.isSafeInteger(epoch) || epoch < 0) {
     return { code: "hello_malformed", message: "epoch is not a whole number." };
   }
-  if (epoch < highest) {
-    const message = `A server of epoch ${highest} owns this runner; epoch ${epoch} is over.`;
-    return { code: "stale_owner", message, details: { epoch, owner: highest } };
+  if (typeof broker !== "string") return { code: "hello_malformed", message: "broker is not a text." };
+  if (broker === former.broker && epoch < former.epoch) {
+    const message = `A server of epoch ${former.epoch} owns this runner; epoch ${epoch} is over.`;
+    return { code: "stale_owner", message, details: { epoch, owner: former.epoch } };
   }
-  return { version, epoch };
+  return { version, epoch, broker };
 }
 
 export function isRefusal(judged: Hello | Refusal): judged is Refusal {

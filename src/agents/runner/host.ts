@@ -8,7 +8,7 @@ import type { ProcessIdentity } from "../sweep.ts";
 import { createTranscriptFiles } from "../transcript-files.ts";
 import { answerCall } from "./calls.ts";
 import { type Frame, FrameFault } from "./frames.ts";
-import { isRefusal, judgeHello } from "./handshake.ts";
+import { type FormerOwner, type Hello, isRefusal, judgeHello } from "./handshake.ts";
 import { type HostedRun, startHostedRun } from "./hosted-run.ts";
 import { createJournal } from "./journal.ts";
 import type { Link } from "./link.ts";
@@ -42,7 +42,9 @@ export interface Host {
   isOwned(): boolean;
   /** Agents that live, or have ended without that being acknowledged. */
   runCount(): number;
-  /** Stops all agents. Resolves when they are gone and the server, if there is one, has acknowledged that, or does not within `tellMs`. */
+  /** Stops the agents that there are; others may be started later. Resolves when they are gone. */
+  stopAgents(patience: StopPatience): Promise<void>;
+  /** Stops all agents, and any that is started later. Resolves when they are gone and the server, if there is one, has acknowledged that, or does not within `tellMs`. */
   stopAll(patience: StopPatience, tellMs: number): Promise<void>;
   /** Forgets everything and closes the link. */
   close(): Promise<void>;
@@ -67,6 +69,8 @@ export interface HostRuns {
   get(run: string): HostedRun | undefined;
   start(request: StartRequest): Promise<HostedRun>;
   forget(run: string): Promise<void>;
+  /** The next owner is not welcomed before this work is done: two of them writing at once would leave a mixture. */
+  during<T>(work: Promise<T>): Promise<T>;
 }
 
 export function createHost(parts: HostParts): Host {
@@ -77,11 +81,11 @@ export function createHost(parts: HostParts): Host {
   };
   const runs = createHostRuns(parts, changed);
   let owner: Owner | undefined;
-  let highestEpoch = 0;
+  let former: FormerOwner = { epoch: 0, broker: "" };
   let turn = 0;
 
-  function take(link: Link, epoch: number, version: number): Owner {
-    highestEpoch = epoch;
+  function take(link: Link, { epoch, broker, version }: Hello): Owner {
+    former = { epoch, broker };
     if (owner !== undefined) leave(owner, true);
     const taken: Owner = {
       link,
@@ -91,7 +95,7 @@ export function createHost(parts: HostParts): Host {
     };
     owner = taken;
     const { about } = parts;
-    // What the one before had begun to start is a run like the others by then, and none that nobody knows of.
+    // What the one before had begun is done by then: a run is one like the others, and a transcript is written.
     void runs.settled().then(() => {
       link.send({ kind: "welcome", channel: 0, body: jsonBody({ version, about, runs: runs.list() }) });
     });
@@ -138,8 +142,8 @@ export function createHost(parts: HostParts): Host {
         }
         if (frame.kind !== "hello" || frame.more) throw new FrameFault("hello_expected");
         clearTimeout(patience);
-        const judged = judgeHello(readJson(frame.body), secret, highestEpoch);
-        if (!isRefusal(judged)) mine = take(link, judged.epoch, judged.version);
+        const judged = judgeHello(readJson(frame.body), secret, former);
+        if (!isRefusal(judged)) mine = take(link, judged);
         else {
           link.send({ kind: "refused", channel: 0, body: jsonBody({ ...judged }) });
           link.close();
@@ -148,8 +152,9 @@ export function createHost(parts: HostParts): Host {
       drained() {
         if (mine !== undefined && mine === owner) pumpAll(mine);
       },
-      closed() {
+      closed(fault) {
         clearTimeout(patience);
+        if (fault !== undefined) warnOfEnd(fault);
         if (mine !== undefined) leave(mine, false);
       },
     });
@@ -159,6 +164,7 @@ export function createHost(parts: HostParts): Host {
     accept,
     isOwned: () => owner !== undefined,
     runCount: () => runs.list().length + runs.starting(),
+    stopAgents: (patience) => runs.stop(patience),
     async stopAll(patience, tellMs) {
       await runs.stopAll(patience);
       await until(() => owner === undefined || runs.list().length === 0, tellMs);
@@ -181,6 +187,12 @@ function ownerFrame(owner: Owner, frame: Frame, runs: HostRuns): void {
   owner.channels.get(frame.channel)?.frame(frame);
 }
 
+/** What the peer did wrong needs a line; what we did wrong needs its place. */
+function warnOfEnd(fault: Error): void {
+  const what = fault instanceof FrameFault ? fault.message : (fault.stack ?? fault.message);
+  process.emitWarning(`The link to a server ended: ${what}`);
+}
+
 function jsonBody(json: JsonObject): Buffer {
   return Buffer.from(JSON.stringify(json), "utf8");
 }
@@ -189,6 +201,7 @@ function createHostRuns(parts: HostParts, changed: () => void) {
   const { settings, launcher, keep = KEEP } = parts;
   const runs = new Map<string, HostedRun>();
   const starting = new Map<string, Promise<HostedRun>>();
+  const underWay = new Set<Promise<unknown>>();
   let isClosing = false;
 
   async function begin(request: StartRequest): Promise<HostedRun> {
@@ -222,11 +235,23 @@ function createHostRuns(parts: HostParts, changed: () => void) {
     changed();
   }
 
+  async function stop(patience: StopPatience): Promise<void> {
+    for (const run of runs.values()) run.stop(patience);
+    await Promise.all([...runs.values()].map((run) => run.gone));
+  }
+
   return {
     files: createTranscriptFiles(settings),
+    stop,
     list: () => [...runs.keys()],
     starting: () => starting.size,
-    settled: () => Promise.allSettled(starting.values()),
+    settled: () => Promise.allSettled([...starting.values(), ...underWay]),
+    during<T>(work: Promise<T>): Promise<T> {
+      underWay.add(work);
+      const done = (): void => void underWay.delete(work);
+      work.then(done, done);
+      return work;
+    },
     get: (run: string) => runs.get(run),
     forget,
     async start(request: StartRequest) {
@@ -239,8 +264,7 @@ function createHostRuns(parts: HostParts, changed: () => void) {
     async stopAll(patience: StopPatience) {
       isClosing = true;
       await Promise.allSettled(starting.values());
-      for (const run of runs.values()) run.stop(patience);
-      await Promise.all([...runs.values()].map((run) => run.gone));
+      await stop(patience);
     },
     async forgetAll() {
       await Promise.all([...runs.keys()].map(forget));

@@ -5,6 +5,7 @@ import { identity, type ProcessIdentity } from "../sweep.ts";
 import { afterCount, type Frame, leadingCount } from "./frames.ts";
 import type { Journal } from "./journal.ts";
 import type { Link } from "./link.ts";
+import { createStdinIntake } from "./stdin-intake.ts";
 
 /** Output that may be on its way to the server or in its hands, per run. */
 const WINDOW_BYTES = 1024 * 1024;
@@ -16,7 +17,7 @@ export interface HostedRun {
   readonly run: string;
   /** What the server is told of it. */
   describe(): JsonObject;
-  /** This link carries the run's frames from now on; nothing is sent before `deliver`. */
+  /** This link carries the run's frames from now on; no output is sent before `deliver`. */
   bind(link: Link, channel: number): void;
   unbind(): void;
   /** Where output goes on when the server has everything up to line `after`. */
@@ -67,7 +68,7 @@ export function startHostedRun({ run, launcher, prepared, journal, began, ended 
   });
   const leader = agent.pid === undefined ? undefined : identity(agent.pid);
   const outlet = createOutlet(journal, () => void agent.stop({ eofMs: 0, termMs: 0 }));
-  const intake = createIntake(agent, (id) => outlet.written(id));
+  const intake = createStdinIntake(agent, (id) => outlet.written(id));
   // One that a later runner would not find (the disk is full) may not live: it could still be there when the next one of its session starts.
   try {
     if (leader !== undefined) began(leader);
@@ -88,9 +89,13 @@ export function startHostedRun({ run, launcher, prepared, journal, began, ended 
       last: last(),
       exited: exit !== undefined,
       written: intake.taken(),
+      unwrittenBytes: intake.unwrittenBytes(),
       lineLimitBytes: prepared.spec.lineLimitBytes,
     }),
-    bind: (link, channel) => outlet.bind(link, channel),
+    bind(link, channel) {
+      outlet.bind(link, channel);
+      if (intake.written() > 0) outlet.written(intake.written());
+    },
     unbind() {
       outlet.unbind();
       intake.dropPartial();
@@ -100,43 +105,17 @@ export function startHostedRun({ run, launcher, prepared, journal, began, ended 
         outlet.breakOff(error);
         return { offset: journal.end(), line: after };
       }),
-    deliver(offset) {
-      if (intake.written() > 0) outlet.written(intake.written());
-      outlet.deliver(offset);
-    },
+    deliver: outlet.deliver,
     pump: outlet.pump,
     frame(frame) {
       if (frame.kind === "taken") outlet.taken(leadingCount(frame.body));
-      else if (frame.kind === "ack") journal.acknowledge(leadingCount(frame.body));
+      else if (frame.kind === "ack") outlet.acknowledge(leadingCount(frame.body));
       else if (frame.kind === "write") intake.push(leadingCount(frame.body), afterCount(frame.body), frame.more);
     },
     stop: (patience) => void agent.stop(patience),
-    forget: () => journal.close(),
-  };
-}
-
-/** stdin lines, each written once. A line may come in several frames. */
-function createIntake(agent: Agent, written: (id: number) => void) {
-  let taken = 0;
-  let inPipe = 0;
-  let partial: Buffer[] = [];
-  return {
-    taken: () => taken,
-    written: () => inPipe,
-    dropPartial() {
-      partial = [];
-    },
-    push(id: number, bytes: Buffer, more: boolean) {
-      partial.push(bytes);
-      if (more) return;
-      const line = partial.length === 1 ? bytes : Buffer.concat(partial);
-      partial = [];
-      if (id <= taken) return;
-      taken = id;
-      void agent.writeLine(line).then(() => {
-        inPipe = Math.max(inPipe, id);
-        written(inPipe);
-      });
+    forget() {
+      outlet.unbind();
+      return journal.close();
     },
   };
 }
@@ -147,6 +126,8 @@ function createOutlet(journal: Journal, kill: () => void) {
   let isDelivering = false;
   let isReading = false;
   let next = 0;
+  /** The furthest that any server has been sent. */
+  let reached = 0;
   let sent = 0;
   let taken = 0;
   let exit: AgentExit | undefined;
@@ -155,6 +136,7 @@ function createOutlet(journal: Journal, kill: () => void) {
 
   function send(bytes: Buffer): void {
     next += bytes.length;
+    reached = Math.max(reached, next);
     sent += bytes.length;
     to?.link.send({ kind: "output", channel: to.channel, body: bytes });
   }
@@ -177,13 +159,14 @@ function createOutlet(journal: Journal, kill: () => void) {
   function breakOff(error: unknown): void {
     process.emitWarning(error instanceof Error ? error : String(error));
     isBroken = true;
-    void journal.close();
+    journal.close().catch(() => {});
     kill();
   }
 
   function pump(): boolean {
     if (to === undefined || !isDelivering || isReading) return false;
     const room = WINDOW_BYTES - (sent - taken);
+    next = Math.max(next, journal.start());
     if (!isBroken && next < journal.end()) {
       if (room <= 0 || to.link.isCongested()) return false;
       const bytes = journal.read(next, Math.min(room, PIECE_BYTES));
@@ -217,6 +200,10 @@ function createOutlet(journal: Journal, kill: () => void) {
       isExitTold = false;
       isDelivering = true;
       while (pump());
+    },
+    /** Of what nobody was sent nothing can be durable. */
+    acknowledge(line: number) {
+      journal.acknowledge(Math.min(line, journal.linesBefore(reached)));
     },
     taken(bytes: number) {
       taken = Math.min(Math.max(taken, bytes), sent);

@@ -9,7 +9,11 @@ export interface Journal {
   finish(): void | Promise<void>;
   /** How many lines are complete. */
   lines(): number;
+  /** The offset of the first byte that is still kept. Empty lines behind the last acknowledged one go with it, read or not. */
+  start(): number;
   end(): number;
+  /** How many lines are complete before this offset; perhaps some fewer, in the middle of what came together. */
+  linesBefore(offset: number): number;
   /** The offset behind line `after`, or behind the last one that was acknowledged, whichever is later. */
   seek(after: number): Promise<{ readonly offset: number; readonly line: number }>;
   /** Up to `limit` bytes from there; at least one, when there is one. A promise when they are on disk. */
@@ -46,6 +50,8 @@ export function createJournal(spool: Spool, memoryLimitBytes: number): Journal {
   let acknowledged = 0;
   let memoryBytes = 0;
   let spooled = 0;
+  /** What is on its way to disk is no piece yet, and needed all the same. */
+  let isSpooling = false;
   let isClosed = false;
   let room = Promise.withResolvers<void>();
 
@@ -88,7 +94,9 @@ export function createJournal(spool: Spool, memoryLimitBytes: number): Journal {
         return;
       }
       if (isDiskGood && spool.hasRoom(bytes.length)) {
+        isSpooling = true;
         const fileAt = await spool.append(bytes).catch(() => undefined);
+        isSpooling = false;
         if (isClosed) return;
         if (fileAt !== undefined) {
           add(bytes, fileAt);
@@ -114,7 +122,7 @@ export function createJournal(spool: Spool, memoryLimitBytes: number): Journal {
       if (piece.bytes === undefined) spooled -= 1;
       else memoryBytes -= piece.length + PIECE_OVERHEAD_BYTES;
     }
-    if (spooled === 0) spool.clear();
+    if (spooled === 0 && !isSpooling) spool.clear();
     room.resolve();
     room = Promise.withResolvers();
   }
@@ -137,23 +145,29 @@ export function createJournal(spool: Spool, memoryLimitBytes: number): Journal {
   const load = (piece: Piece, from: number, length: number): Buffer | Promise<Buffer> =>
     piece.bytes === undefined ? spool.read(piece.fileAt + from, length) : piece.bytes.subarray(from, from + length);
 
+  async function seek(after: number): Promise<{ offset: number; line: number }> {
+    const line = Math.min(Math.max(after, acknowledged), lines);
+    const piece = pieces.find(({ linesAfter }) => linesAfter >= line);
+    if (piece === undefined) return { offset: end, line };
+    if (piece.linesBefore === line) return { offset: piece.at, line };
+    const bytes = await load(piece, 0, piece.length);
+    // What was acknowledged in between is not there any more.
+    if (acknowledged > line) return seek(after);
+    const found = createLineCounter(piece.start).find(bytes, line - piece.linesBefore);
+    return { offset: piece.at + (found ?? piece.length), line };
+  }
+
   return {
     append,
+    seek,
     finish: () => (counter.isLineOpen() ? append(Buffer.from("\n")) : undefined),
     lines: () => lines,
+    linesBefore: (offset) => (offset >= end ? lines : (pieceAt(offset)?.linesBefore ?? 0)),
+    start: () => pieces[0]?.at ?? end,
     end: () => end,
-    async seek(after) {
-      const line = Math.min(Math.max(after, acknowledged), lines);
-      const piece = pieces.find(({ linesAfter }) => linesAfter >= line);
-      if (piece === undefined) return { offset: end, line };
-      if (piece.linesBefore === line) return { offset: piece.at, line };
-      const bytes = await load(piece, 0, piece.length);
-      const found = createLineCounter(piece.start).find(bytes, line - piece.linesBefore);
-      return { offset: piece.at + (found ?? piece.length), line };
-    },
     read(offset, limit) {
       const piece = pieceAt(offset);
-      if (piece === undefined) throw new RangeError("nothing was kept at this offset");
+      if (piece === undefined || offset < piece.at) throw new RangeError("nothing was kept at this offset");
       const from = offset - piece.at;
       return load(piece, from, Math.min(limit, piece.length - from));
     },

@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import { createFrameDecoder, FRAME_BODY_LIMIT_BYTES, type Frame, FrameFault, frameHead } from "./frames.ts";
+import { createFrameDecoder, FRAME_BODY_LIMIT_BYTES, type Frame, frameHead } from "./frames.ts";
 
 /** What is to be sent. `count` comes before the body, as 48 bits. */
 export interface OutgoingFrame {
@@ -11,12 +11,12 @@ export interface OutgoingFrame {
 }
 
 export interface LinkHandlers {
-  /** A FrameFault that it throws ends the link, as bytes that are no frame do. */
+  /** What it throws ends the link, as bytes that are no frame do: a FrameFault is the peer's, anything else is ours. */
   frame(frame: Frame): void;
   /** What waited has gone out. */
   drained(): void;
-  /** Once. `fault` says what the peer did wrong, if it did. */
-  closed(fault: FrameFault | undefined): void;
+  /** Once. `fault` says what was wrong with a frame, or with how it was handled, if anything was. */
+  closed(fault: Error | undefined): void;
 }
 
 /** A carrier of frames, in order and whole, or closed. Every carrier is a byte stream underneath: socket, pair in memory, WebSocket. */
@@ -40,56 +40,89 @@ const CONGESTED_BYTES = 4 * 1024 * 1024;
 const COPIED_BYTES = 2048;
 const CLOSE_PATIENCE_MS = 2000;
 
+/**
+ * How often each side says that it is there. A link on which nothing came for two of these is destroyed: what is between the two (a NAT that
+ * forgot, a cable) tells nobody that it is gone, and what is idle for a minute is cut by many a proxy.
+ */
+const HEARTBEAT_MS = 15_000;
+const SILENT_HEARTBEATS = 2;
+
 /** Frames over any Duplex of Node: a net.Socket, one end of duplexPair(), a WebSocket's stream. */
-export function createStreamLink(stream: Duplex): Link {
+export function createStreamLink(stream: Duplex, heartbeatMs = HEARTBEAT_MS): Link {
   let isCorked = false;
-  let fault: FrameFault | undefined;
+  let fault: Error | undefined;
+  let silentHeartbeats = 0;
 
   function flush(): void {
     isCorked = false;
     stream.uncork();
   }
 
+  function send({ kind, channel, more = false, count, body }: OutgoingFrame): void {
+    if (!stream.writable) return;
+    if (!isCorked) {
+      isCorked = true;
+      stream.cork();
+      setImmediate(flush);
+    }
+    const bytes = (body?.length ?? 0) + (count === undefined ? 0 : 6);
+    if (bytes > FRAME_BODY_LIMIT_BYTES) throw new RangeError("a frame's body is over its limit");
+    const head = frameHead({ kind, channel, more }, bytes, count);
+    if (body === undefined) stream.write(head);
+    else if (body.length <= COPIED_BYTES) stream.write(Buffer.concat([head, body]));
+    else {
+      stream.write(head);
+      stream.write(body);
+    }
+  }
+
+  /** Counted, not measured: after a pause of this process itself what waits in the stream comes before the next beat. */
+  function startHeartbeat(): NodeJS.Timeout {
+    return setInterval(() => {
+      if (silentHeartbeats >= SILENT_HEARTBEATS) stream.destroy();
+      else send({ kind: "ping", channel: 0 });
+      silentHeartbeats += 1;
+    }, heartbeatMs).unref();
+  }
+
   function open(handlers: LinkHandlers): void {
-    const decoder = createFrameDecoder(handlers.frame);
-    stream.on("data", (chunk: Buffer) => {
+    const decoder = createFrameDecoder((frame) => {
+      if (frame.kind !== "ping") handlers.frame(frame);
+    });
+    // No peer may end this process: whatever goes wrong in a handler costs its link.
+    const guarded = (step: () => void): void => {
       if (fault !== undefined) return;
       try {
-        decoder.push(chunk);
+        step();
       } catch (error) {
-        if (!(error instanceof FrameFault)) throw error;
-        fault = error;
+        fault = error instanceof Error ? error : new Error(String(error));
         stream.destroy();
       }
+    };
+    stream.on("data", (chunk: Buffer) => {
+      silentHeartbeats = 0;
+      guarded(() => decoder.push(chunk));
     });
-    stream.on("drain", handlers.drained);
+    const heartbeat = startHeartbeat();
+    stream.on("drain", () => guarded(handlers.drained));
     // The peer has gone; what we still had to say has no reader.
     stream.on("end", () => stream.destroy());
-    stream.once("close", () => handlers.closed(fault));
-    if (stream.destroyed) handlers.closed(undefined);
+    let isOver = false;
+    const over = (): void => {
+      if (isOver) return;
+      isOver = true;
+      clearInterval(heartbeat);
+      handlers.closed(fault);
+    };
+    stream.once("close", over);
+    if (stream.destroyed) over();
   }
 
   // An error is an end like any other; `close` follows it.
   stream.on("error", () => {});
   return {
     open,
-    send({ kind, channel, more = false, count, body }) {
-      if (!stream.writable) return;
-      if (!isCorked) {
-        isCorked = true;
-        stream.cork();
-        setImmediate(flush);
-      }
-      const bytes = (body?.length ?? 0) + (count === undefined ? 0 : 6);
-      if (bytes > FRAME_BODY_LIMIT_BYTES) throw new RangeError("a frame's body is over its limit");
-      const head = frameHead({ kind, channel, more }, bytes, count);
-      if (body === undefined) stream.write(head);
-      else if (body.length <= COPIED_BYTES) stream.write(Buffer.concat([head, body]));
-      else {
-        stream.write(head);
-        stream.write(body);
-      }
-    },
+    send,
     isCongested: () => stream.writableLength > CONGESTED_BYTES,
     ready: () => whenDrained(stream),
     close() {

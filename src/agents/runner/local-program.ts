@@ -1,24 +1,21 @@
-import { chmodSync, closeSync, rmSync, writeSync } from "node:fs";
+import { closeSync, rmSync, writeSync } from "node:fs";
 import { createServer, type Server } from "node:net";
-import { DatabaseSync } from "node:sqlite";
 import { BrokerError } from "../../protocol/problems.ts";
 import type { StopPatience } from "../port.ts";
 import { processLauncher } from "../process.ts";
 import { identity } from "../sweep.ts";
 import { createHost, type Host } from "./host.ts";
-import { createLedger, sweepLedger } from "./ledger.ts";
+import { createLedger } from "./ledger.ts";
 import { createStreamLink } from "./link.ts";
 import {
-  makePrivateFolder,
   makeSecret,
   type RunnerFolder,
-  readRunnerInfo,
   removeSocket,
   runnerFolder,
   socketPath,
   writePrivateFile,
 } from "./runner-folder.ts";
-import { sweepHomes } from "./sweep-homes.ts";
+import { holdFolder, sweepLeftovers } from "./runner-home.ts";
 
 export interface LocalProgramOptions {
   readonly dataDir: string;
@@ -41,8 +38,7 @@ const STOP_LIMIT_MS = 9500;
 /** Runs the runner of a data directory until it is not needed any more, or told to stop. Then the process ends. */
 export async function runLocalRunner(options: LocalProgramOptions): Promise<void> {
   const folder = runnerFolder(options.dataDir);
-  for (const path of [folder.folder, folder.spool, folder.agents]) makePrivateFolder(path);
-  const lock = takeLock(folder);
+  const lock = holdFolder(folder);
   if (lock === undefined) {
     tellStarter(options.readyFd, { held: true });
     return;
@@ -82,31 +78,6 @@ function createLocalHost(options: LocalProgramOptions, folder: RunnerFolder, cha
 async function askedFor(asked: string | undefined): Promise<{ command: string }> {
   if (asked !== undefined) return { command: asked };
   throw new BrokerError("agent_unavailable", "The server did not say which program the agent is.");
-}
-
-/** The kernel lets go of it when the process ends, however it ends. undefined when another runner holds it. */
-function takeLock({ lock }: RunnerFolder): DatabaseSync | undefined {
-  const database = new DatabaseSync(lock, { timeout: 0 });
-  try {
-    chmodSync(lock, 0o600);
-    database.exec("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE");
-    return database;
-  } catch (error) {
-    database.close();
-    if (error instanceof Error && /locked|busy/i.test(error.message)) return undefined;
-    throw error;
-  }
-}
-
-/** What a runner that was killed left behind: agents, files of output, its socket. */
-async function sweepLeftovers(folder: RunnerFolder, dataDir: string): Promise<void> {
-  await sweepLedger(folder.agents);
-  await sweepHomes(dataDir);
-  rmSync(folder.spool, { recursive: true, force: true });
-  makePrivateFolder(folder.spool);
-  const info = readRunnerInfo(folder);
-  if (info !== undefined) removeSocket(info.socket);
-  rmSync(folder.info, { force: true });
 }
 
 async function listen(server: Server, folder: RunnerFolder): Promise<string> {

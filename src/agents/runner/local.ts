@@ -34,11 +34,12 @@ const START_PATIENCE_MS = 20_000;
 export async function joinLocalRunner(options: LocalRunnerOptions): Promise<RemoteRunner> {
   const folder = runnerFolder(options.dataDir);
   makePrivateFolder(folder.folder);
+  const logBytes = readText(folder.log)?.length ?? 0;
   let lastFault: unknown;
   const runner = createRemoteRunner({
     name: "local",
     epoch: options.epoch,
-    ...(options.onLost && { onLost: options.onLost }),
+    ...(options.onLost && { onLost: (error) => options.onLost?.(withRunner(error, folder)) }),
     async connect() {
       try {
         return await reach(options, folder);
@@ -49,13 +50,13 @@ export async function joinLocalRunner(options: LocalRunnerOptions): Promise<Remo
     },
   });
   const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(neverCame(folder, lastFault)), START_PATIENCE_MS);
+  const timer = setTimeout(() => late.reject(neverCame(folder, logBytes, lastFault)), START_PATIENCE_MS);
   try {
     await Promise.race([runner.linked(), late.promise]);
     return runner;
   } catch (error) {
     await runner.close();
-    throw error;
+    throw error instanceof BrokerError ? withRunner(error, folder) : error;
   } finally {
     clearTimeout(timer);
   }
@@ -85,12 +86,12 @@ async function dial(folder: RunnerFolder): Promise<Connection> {
 
 /** Starts a runner and waits until it is ready, or says that another one is. */
 async function startProgram(options: LocalRunnerOptions, folder: RunnerFolder): Promise<void> {
-  const log = openSync(folder.log, "w", 0o600);
+  // A second starter must not take away what the first one's runner says.
+  const log = openSync(folder.log, "a", 0o600);
   let child: ChildProcess;
   try {
     child = spawn(process.execPath, programArguments(options), {
-      // Nothing of the server's: its keys are not for agents. Sessions bring what agents get.
-      env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LANG: "C.UTF-8" },
+      env: programEnvironment(),
       cwd: folder.folder,
       // A session of its own: a Ctrl-C in the server's terminal is not for it.
       detached: true,
@@ -102,6 +103,17 @@ async function startProgram(options: LocalRunnerOptions, folder: RunnerFolder): 
   child.unref();
   // `held`: another one is there, or on its way; it is dialled, or looked for again.
   if ((await readOnce(child)) === undefined) throw new Error("the runner ended before it was ready");
+}
+
+/** Nothing else of the server's: its keys are not for agents. Sessions bring what agents get. */
+function programEnvironment(): Record<string, string> {
+  const { NODE_COMPILE_CACHE } = process.env;
+  return {
+    PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    LANG: "C.UTF-8",
+    // Where Node keeps compiled code, if anywhere: a start takes half as long.
+    ...(NODE_COMPILE_CACHE !== undefined && { NODE_COMPILE_CACHE }),
+  };
 }
 
 function programArguments({
@@ -129,8 +141,22 @@ async function readOnce(child: ChildProcess): Promise<unknown> {
   return promise;
 }
 
-function neverCame({ log }: RunnerFolder, cause: unknown): BrokerError {
-  const said = readText(log)?.trim().split("\n").slice(-3).join(" ") ?? "";
+/** What it said since then. */
+function neverCame({ log }: RunnerFolder, logBytes: number, cause: unknown): BrokerError {
+  const said = readText(log)?.slice(logBytes).trim().split("\n").slice(-3).join(" ") ?? "";
   const why = said === "" ? "" : ` It said: ${said.slice(-500)}`;
   return new BrokerError("runner_unavailable", `The local runner did not start; its log is ${log}.${why}`, { cause });
+}
+
+/** A runner of another version goes on until it is told to stop: whoever reads the refusal must learn how. */
+function withRunner(error: BrokerError, folder: RunnerFolder): BrokerError {
+  const info = readRunnerInfo(folder);
+  if (error.details?.["reason"] !== "version_unsupported" || info === undefined) return error;
+  const { pid, version } = info;
+  const what = `It is process ${pid} (${folder.info}), of version ${version}.`;
+  const how = `\`patchbay runner --stop\`, or SIGTERM, stops it in order and ends its agents; their sessions go on with the next message.`;
+  return new BrokerError(error.code, `${error.message} ${what} ${how}`, {
+    cause: error,
+    details: { ...error.details, pid },
+  });
 }

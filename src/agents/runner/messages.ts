@@ -1,4 +1,5 @@
 import { isJsonObject, type JsonObject } from "../../protocol/json.ts";
+import { createHeldBytes, type HeldBytes } from "../held-bytes.ts";
 import { FRAME_BODY_LIMIT_BYTES, type Frame, FrameFault } from "./frames.ts";
 import type { Link } from "./link.ts";
 
@@ -10,6 +11,8 @@ export interface Message {
 
 /** All of one message; a transcript is the largest. */
 const MESSAGE_LIMIT_BYTES = 640 * 1024 * 1024;
+/** What a message that has only begun costs, however short its pieces are. */
+const OPEN_MESSAGE_BYTES = 64 * 1024;
 const LENGTH_BYTES = 4;
 export const NO_BYTES = Buffer.alloc(0);
 
@@ -40,22 +43,23 @@ export interface MessageJoiner {
 }
 
 export function createMessageJoiner(): MessageJoiner {
-  const open = new Map<number, Buffer[]>();
+  const open = new Map<number, { readonly held: HeldBytes; bytes: number }>();
   let heldBytes = 0;
   return {
     push({ channel, more, body }) {
-      const pieces = open.get(channel) ?? [];
-      pieces.push(body);
-      heldBytes += body.length;
+      const message = open.get(channel);
+      if (message === undefined && !more) return readMessage(body);
+      const { held, bytes } = message ?? { held: createHeldBytes(), bytes: OPEN_MESSAGE_BYTES };
+      held.add(body);
+      heldBytes += body.length + (message === undefined ? OPEN_MESSAGE_BYTES : 0);
       if (heldBytes > MESSAGE_LIMIT_BYTES) throw new FrameFault("frame_too_large");
       if (more) {
-        open.set(channel, pieces);
+        open.set(channel, { held, bytes: bytes + body.length });
         return undefined;
       }
       open.delete(channel);
-      const whole = pieces.length === 1 ? body : Buffer.concat(pieces);
-      heldBytes -= whole.length;
-      return readMessage(whole);
+      heldBytes -= bytes + body.length;
+      return readMessage(held.take());
     },
   };
 }

@@ -3,12 +3,13 @@ import type { AgentExit, AgentOutput } from "../port.ts";
 
 /** One run's output on the server's side: in order, numbered, one delivery after the other. */
 export interface OutputQueue {
-  /** The handlers have everything up to this line. */
-  start(after: number): void;
+  /** The handlers have everything up to this line; the exit too, if that is `isPastExit`. */
+  start(after: number, isPastExit: boolean): void;
   /** A new stream begins behind this line. */
   begin(from: number): void;
   push(bytes: Buffer): void;
-  end(exit: AgentExit, number: number): void;
+  /** Without a number it is the one after what has been handed over when the exit is told: what the runner had beyond that is lost. */
+  end(exit: AgentExit, number?: number): void;
   /** The stream broke off: what was not delivered yet will come again. */
   interrupt(): void;
   /** The number of the last line, or of the exit, that was handed over. */
@@ -30,7 +31,7 @@ export interface OutputQueueParts {
 /** The runner's window is four of these: it never waits for what we have not told yet. */
 const TOLD_STEP_BYTES = 256 * 1024;
 
-type Item = Buffer | { readonly exit: AgentExit; readonly number: number };
+type Item = Buffer | { readonly exit: AgentExit; readonly number: number | undefined };
 
 export function createOutputQueue(parts: OutputQueueParts): OutputQueue {
   let waiting: Item[] = [];
@@ -83,7 +84,7 @@ export function createOutputQueue(parts: OutputQueueParts): OutputQueue {
     goOn();
   }
 
-  function tellExit(exit: AgentExit, number: number): void {
+  function tellExit(exit: AgentExit, number = delivered + 1): void {
     if (hasEnded) return;
     hasEnded = true;
     const isNews = number > delivered;
@@ -113,8 +114,9 @@ export function createOutputQueue(parts: OutputQueueParts): OutputQueue {
   return {
     delivered: () => delivered,
     hasEnded: () => hasEnded,
-    start(after) {
+    start(after, isPastExit) {
       delivered = after;
+      hasEnded = isPastExit;
       isStarted = true;
       // An exit that came before anybody wanted to know: told once the caller's own step is over.
       if (waiting.length > 0) queueMicrotask(goOn);

@@ -5,10 +5,11 @@ import type { Run, RunHandlers } from "../runner-port.ts";
 import { stdinLine } from "../stdin.ts";
 import type { ProcessIdentity } from "../sweep.ts";
 import type { ClientCalls } from "./client-calls.ts";
-import { FRAME_BODY_LIMIT_BYTES, type Frame, leadingCount } from "./frames.ts";
+import { type Frame, leadingCount } from "./frames.ts";
 import type { Link } from "./link.ts";
 import { readJson } from "./messages.ts";
 import { createOutputQueue } from "./output-queue.ts";
+import { createStdinQueue, type StdinThere } from "./stdin-queue.ts";
 
 /** A run of a runner elsewhere, and what only the server's side of that runner does with it. */
 export interface RemoteRun {
@@ -32,11 +33,11 @@ export interface RemoteRunParts {
   readonly link: Link | undefined;
   /** Its exit was acknowledged: nothing of it is needed any more. */
   readonly done: () => void;
+  /** It was given up while its runner may still have it. */
+  readonly abandon: () => void;
 }
 
 const LOST: AgentExit = { code: null, signal: null, how: "exited", stderrTail: "", lost: true };
-/** The six bytes of a line's id come before a piece of it. */
-const WRITE_PIECE_BYTES = FRAME_BODY_LIMIT_BYTES - 6;
 
 export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
   const { id, channel, described, calls } = parts;
@@ -45,22 +46,27 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
   let acknowledged = 0;
   let isAway = false;
   let asked: StopPatience | undefined;
+  // Of a run that was taken up while its runner was away, nothing is known before the runner says it.
+  let lineLimitBytes = countOf(described["lineLimitBytes"]);
   const stdin = createStdinQueue(channel, countOf(described["written"]));
   const queue = createOutputQueue({
-    cutter: (): LineCutter => createLineCutter(countOf(described["lineLimitBytes"])),
+    cutter: (): LineCutter => createLineCutter(lineLimitBytes),
     output: (lines: readonly AgentOutput[], upTo: number) => handlers?.output(lines, upTo),
     exited: (exit, number) => handlers?.exited(exit, number),
     taken: (bytes) => link?.send({ kind: "taken", channel, count: bytes }),
     failed: () => run.stop({ eofMs: 0, termMs: 0 }),
   });
 
+  const lost = (): AgentExit => ({ ...LOST, sentUpTo: stdin.sent() });
+
   function joined(json: JsonObject, over: Link): void {
     if (json["known"] !== true) {
-      queue.end(LOST, queue.delivered() + 1);
+      queue.end(lost());
       return;
     }
     link = over;
-    stdin.linked(over, countOf(json["written"]));
+    lineLimitBytes = countOf(json["lineLimitBytes"]);
+    stdin.linked(over, stdinThere(json));
     if (acknowledged > 0) over.send({ kind: "ack", channel, count: acknowledged });
     if (asked !== undefined) calls.tell("stop", { run: id, ...asked });
     if (json["from"] !== undefined) queue.begin(countOf(json["from"]));
@@ -85,11 +91,11 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
     resumed: described["resumed"] === true,
     last: countOf(described["last"]),
     get written() {
-      return stdin.taken();
+      return stdin.last();
     },
     attach(after, to) {
       handlers = to;
-      queue.start(after);
+      queue.start(after, described["exited"] === true && after >= run.last);
       if (stdin.confirmed() > 0) to.written(stdin.confirmed());
       if (isAway) to.away(true);
       if (link !== undefined) join(link);
@@ -106,8 +112,16 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
       asked = patience;
       calls.tell("stop", { run: id, ...patience });
     },
+    abandon() {
+      if (queue.hasEnded()) return;
+      link = undefined;
+      stdin.unlinked();
+      queue.interrupt();
+      parts.abandon();
+      queue.end(lost());
+    },
   };
-  if (link !== undefined) stdin.linked(link, stdin.taken());
+  if (link !== undefined) stdin.linked(link, stdinThere(described));
 
   return {
     run,
@@ -131,46 +145,8 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
   };
 }
 
-/** Lines for stdin, kept until the runner says that they are in the pipe. */
-function createStdinQueue(channel: number, takenAtFirst: number) {
-  const waiting = new Map<number, Buffer>();
-  let link: Link | undefined;
-  let taken = takenAtFirst;
-  let confirmed = 0;
-
-  function send(id: number, line: Buffer): void {
-    for (let from = 0; from < line.length; from += WRITE_PIECE_BYTES) {
-      const to = from + WRITE_PIECE_BYTES;
-      link?.send({ kind: "write", channel, count: id, more: to < line.length, body: line.subarray(from, to) });
-    }
-  }
-
-  return {
-    taken: () => taken,
-    confirmed: () => confirmed,
-    write(id: number, line: Buffer) {
-      if (id <= taken) return;
-      taken = id;
-      waiting.set(id, line);
-      send(id, line);
-    },
-    confirm(upTo: number) {
-      confirmed = Math.max(confirmed, upTo);
-      for (const id of waiting.keys()) {
-        if (id > upTo) break;
-        waiting.delete(id);
-      }
-    },
-    /** The runner drops what it has had; what it had taken needs no repeat. */
-    linked(to: Link, takenThere: number) {
-      if (link === to) return;
-      link = to;
-      for (const [id, line] of waiting) if (id > takenThere) send(id, line);
-    },
-    unlinked() {
-      link = undefined;
-    },
-  };
+function stdinThere(described: JsonObject): StdinThere {
+  return { taken: countOf(described["written"]), unwrittenBytes: countOf(described["unwrittenBytes"]) };
 }
 
 function countOf(value: unknown): number {

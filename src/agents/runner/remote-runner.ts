@@ -1,6 +1,7 @@
 import { isJsonObject, type JsonObject } from "../../protocol/json.ts";
 import type { BrokerError } from "../../protocol/problems.ts";
 import type { Run, Runner, RunnerFiles } from "../runner-port.ts";
+import type { ProcessIdentity } from "../sweep.ts";
 import { type ClientCalls, createClientCalls } from "./client-calls.ts";
 import { type Connection, keepLinked } from "./client-link.ts";
 import type { Frame } from "./frames.ts";
@@ -12,6 +13,10 @@ export interface RemoteRunnerParts {
   readonly name: string;
   /** Each server of a runner has a higher one than those before it; a runner takes no server of a lower one than it has seen. */
   readonly epoch: number;
+  /** The name of the server's data directory: epochs count within it. */
+  readonly broker?: string;
+  /** The runner dials in: it decides when, and a refusal is not for ever. */
+  readonly isDialledIn?: boolean;
   /** Makes a link to the runner, or waits for one to be dialled in; called again after each link's end. Should not resolve with a broken one. */
   readonly connect: (signal: AbortSignal) => Promise<Connection>;
   /** How long a call waits for a link before it fails with runner_unavailable. */
@@ -22,12 +27,16 @@ export interface RemoteRunnerParts {
   readonly onLost?: (error: BrokerError) => void;
   /** A link is up: what the runner says of itself. */
   readonly onLinked?: (about: JsonObject) => void;
+  /** The link that was up has ended. */
+  readonly onUnlinked?: () => void;
 }
 
 export interface RemoteRunner extends Runner {
   /** Resolves when the first link is up. @throws BrokerError runner_unavailable, when the runner refuses this server */
   linked(): Promise<void>;
   isLinked(): boolean;
+  /** A run that an earlier server started, while the runner is away: taken up when it is back, lost if it does not know it then. */
+  adopt(run: string, process: ProcessIdentity | undefined): Run;
 }
 
 const PATIENCE_MS = 10_000;
@@ -46,15 +55,17 @@ export function createRemoteRunner(parts: RemoteRunnerParts): RemoteRunner {
   const linking = keepLinked({
     name: parts.name,
     epoch: parts.epoch,
+    broker: parts.broker ?? "",
+    isDialledIn: parts.isDialledIn ?? false,
     connect: parts.connect,
     up(to, welcome) {
       link = to;
       clearTimeout(awayTimer);
       const { about } = welcome;
-      if (isJsonObject(about)) parts.onLinked?.(about);
       calls.up(to);
       runs.up(to, textsOf(welcome["runs"]));
       first.resolve();
+      parts.onLinked?.(isJsonObject(about) ? about : {});
     },
     frame(frame) {
       if (frame.kind === "answer") calls.frame(frame);
@@ -65,9 +76,14 @@ export function createRemoteRunner(parts: RemoteRunnerParts): RemoteRunner {
       link = undefined;
       calls.down();
       runs.down();
+      parts.onUnlinked?.();
       awayTimer = setTimeout(() => runs.away(), parts.awayAfterMs ?? AWAY_AFTER_MS).unref();
     },
     refused(error) {
+      if (parts.isDialledIn === true) {
+        parts.onLost?.(error);
+        return;
+      }
       clearTimeout(awayTimer);
       calls.end(error);
       runs.away();
@@ -81,7 +97,9 @@ export function createRemoteRunner(parts: RemoteRunnerParts): RemoteRunner {
     files: createRemoteFiles(calls),
     linked: () => first.promise,
     isLinked: () => link !== undefined,
+    adopt: (run, process) => runs.add(run, runs.newChannel(), { ...(process && { process, pid: process.pid }) }, link),
     async start(request) {
+      await runs.whenRid();
       const channel = runs.newChannel();
       const { json } = await calls.call("start", { request, channel });
       return runs.add(request.run, channel, json, link);
@@ -106,14 +124,21 @@ function createRemoteRuns(calls: ClientCalls) {
   let known = new Set<string>();
   /** Acknowledged to the end, and perhaps not known to be so by the runner. */
   const forgotten = new Set<string>();
+  /** Given up while the runner was away: these may still live, and must be gone before it gets anything new. */
+  const abandoned = new Set<string>();
+  let rid = Promise.withResolvers<void>();
   let nextChannel = 1;
 
   function forget(run: string): void {
-    calls.tell("forget", { run }, () => forgotten.delete(run));
+    calls.tell("forget", { run }, () => {
+      forgotten.delete(run);
+      if (abandoned.delete(run) && abandoned.size === 0) rid.resolve();
+    });
   }
 
   return {
     list: () => [...known],
+    whenRid: (): Promise<void> => (abandoned.size === 0 ? Promise.resolve() : rid.promise),
     newChannel: () => nextChannel++,
     add(run: string, channel: number, described: JsonObject, over: Link | undefined): Run {
       const done = (): void => {
@@ -123,7 +148,12 @@ function createRemoteRuns(calls: ClientCalls) {
         forgotten.add(run);
         forget(run);
       };
-      const remote = createRemoteRun({ id: run, channel, described, calls, link: over, done });
+      const abandon = (): void => {
+        if (abandoned.size === 0) rid = Promise.withResolvers();
+        abandoned.add(run);
+        done();
+      };
+      const remote = createRemoteRun({ id: run, channel, described, calls, link: over, done, abandon });
       byChannel.delete(byId.get(run)?.channel ?? 0);
       byId.set(run, remote);
       byChannel.set(channel, remote);

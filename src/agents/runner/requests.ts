@@ -13,14 +13,23 @@ export function textOf(json: JsonObject, field: string): string {
   return value;
 }
 
-export function numberOf(json: JsonObject, field: string): number {
+/** A whole number from 0 on. @throws BrokerError bad_request */
+export function numberOf(json: JsonObject, field: string, highest = Number.MAX_SAFE_INTEGER): number {
   const value = json[field];
-  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < 0) throw malformed(field);
+  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < 0 || value > highest) throw malformed(field);
   return value;
 }
 
+/** What a frame's header has room for. @throws BrokerError bad_request */
+export function channelOf(json: JsonObject): number {
+  return numberOf(json, "channel", 0xffff_ffff);
+}
+
+/** Node's timers fire at once for more. */
+const LONGEST_TIMER_MS = 0x7fff_ffff;
+
 export function patienceOf(json: JsonObject): StopPatience {
-  return { eofMs: numberOf(json, "eofMs"), termMs: numberOf(json, "termMs") };
+  return { eofMs: numberOf(json, "eofMs", LONGEST_TIMER_MS), termMs: numberOf(json, "termMs", LONGEST_TIMER_MS) };
 }
 
 export function placeOf(value: unknown): SessionPlace {

@@ -24,6 +24,8 @@ export interface RunnerFolder {
   readonly info: string;
   /** Who knows it may use the runner. */
   readonly secret: string;
+  /** Tells the machine of a runner that dials in from others. */
+  readonly instance: string;
   readonly log: string;
   readonly spool: string;
   /** One file for each living agent: who it is, for the runner after a crash. */
@@ -50,6 +52,7 @@ export function runnerFolder(dataDir: string): RunnerFolder {
     lock: join(folder, "lock"),
     info: join(folder, "runner.json"),
     secret: join(folder, "secret"),
+    instance: join(folder, "instance"),
     log: join(folder, "log"),
     spool: join(folder, "spool"),
     agents: join(folder, "agents"),
@@ -79,6 +82,15 @@ export function makeSecret({ secret }: RunnerFolder): string {
   if (known !== undefined && known.length >= 64) return known;
   const fresh = randomBytes(32).toString("hex");
   writePrivateFile(secret, fresh);
+  return fresh;
+}
+
+/** The instance, made when there is none. Only the holder of the lock may call it. */
+export function makeInstance({ instance }: RunnerFolder): string {
+  const known = readText(instance);
+  if (known !== undefined && /^[0-9a-f]{32}$/.test(known)) return known;
+  const fresh = randomBytes(16).toString("hex");
+  writePrivateFile(instance, fresh);
   return fresh;
 }
 
