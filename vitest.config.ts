@@ -41,7 +41,7 @@ export const PROJECTS = [
     15_000,
   ),
   // A real server on port 0 with the fake agent.
-  project("server", 1, ["test/{api,server,cli}/**/*.test.ts", "test/chaos/{run,leaks}.test.ts"], 30_000),
+  project("server", 1, ["test/{api,server,cli,compat}/**/*.test.ts", "test/chaos/{run,leaks}.test.ts"], 30_000),
   // What PROTOCOL.md promises, seen from outside.
   project("conformance", 2, ["test/conformance/**/*.test.ts"], 60_000),
   // The real CLI and a real browser, one file at a time.

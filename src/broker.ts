@@ -9,6 +9,10 @@ import { createAuth } from "./auth/auth.ts";
 import { decide } from "./auth/policy/decide.ts";
 import { createPolicies, type Policies } from "./auth/policy/policies.ts";
 import { questionOf } from "./auth/policy/question.ts";
+import { createSecrets } from "./auth/secrets.ts";
+import type { RunloopOptions } from "./compat/runloop/port.ts";
+import { createRunloop } from "./compat/runloop/runloop.ts";
+import { createAxonSql } from "./compat/runloop/sql/axon-sql.ts";
 import { listen } from "./listen.ts";
 import { createLogs } from "./log/logs.ts";
 import { openRunners } from "./open-runner.ts";
@@ -21,6 +25,8 @@ import type { Decide } from "./sessions/port.ts";
 import { createRetention, scheduleRetention } from "./sessions/retention.ts";
 import { makeDirectories } from "./store/make-directories.ts";
 import type { Store } from "./store/port.ts";
+import { createSealer } from "./store/seal.ts";
+import { sealingKeys } from "./store/sealing-keys.ts";
 import { openStore } from "./store/sqlite.ts";
 import { VERSION } from "./version.ts";
 import type { WebhookOptions } from "./webhooks/options.ts";
@@ -50,6 +56,7 @@ export interface BrokerTuning {
   readonly sessions?: Partial<SessionsOptions>;
   readonly api?: Partial<ApiOptions>;
   readonly webhooks?: Partial<WebhookOptions>;
+  readonly runloop?: Partial<RunloopOptions>;
   readonly runners?: Partial<RunnerPatience>;
   /** How often logs are looked through for events that need not be kept. Default 10 minutes. */
   readonly retentionEveryMs?: number;
@@ -95,7 +102,11 @@ async function compose(
   });
   const { local, dialled, agentsStay } = runners;
   undo.defer(() => runners.close());
+  const sealer = createSealer(sealingKeys(dataDir, options.secretsKey));
+  const secrets = await createSecrets({ store, sealer });
+  const sql = createAxonSql({ folder: join(dataDir, "axon-sql") });
   const hosting = createClaudeHosting({
+    secretOf: secrets.valueOf,
     runner: local,
     dialled,
     store,
@@ -108,6 +119,7 @@ async function compose(
   });
   const webhooks = await createWebhooks({
     store,
+    sealer,
     allowedHosts: options.webhookAllowedHosts,
     answerLink: answerLinks(auth, options.publicUrl),
     report: (webhook, error) => logger.error({ webhook, err: error }, "webhook.broken"),
@@ -126,7 +138,10 @@ async function compose(
     report,
     decideFor: (session) => decideFor(policies, realpathSync(workspaceRoot), session),
     inherited: policies.loadSession,
-    purged: policies.forgetSession,
+    purged(id, tenant) {
+      policies.forgetSession(id);
+      sql.remove(tenant, id).catch((error: unknown) => report(id, error));
+    },
     audit: (session, note, nowMs) => auditWrite({ ...note, tenant: session.tenant, session_id: session.id }, nowMs),
     outbox: webhooks.outbox,
     options: {
@@ -164,9 +179,21 @@ async function compose(
     heartbeatMs: options.heartbeatMs,
     ...tuning.api,
   };
-  const app = await createApi({ auth, sessions, policies, webhooks, runners: dialled, config, logger });
+  const runloop = await createRunloop({
+    auth,
+    sessions,
+    sql,
+    secrets,
+    database: store,
+    report: (error) => logger.error({ err: error }, "devbox.failed"),
+    ...(tuning.runloop && { options: tuning.runloop }),
+  });
+  undo.defer(() => runloop.close());
+  const dialects = [runloop];
+  const app = await createApi({ auth, sessions, policies, webhooks, runners: dialled, config, logger, dialects });
   const close: Broker["close"] = async (how = {}) => {
     await app.close();
+    runloop.close();
     await retention.stop();
     await sessions.close(how);
     const agentsLeft = agentsStay && how.stopAgents !== true ? (local?.runs().length ?? 0) : 0;

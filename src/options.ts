@@ -25,7 +25,7 @@ export interface BrokerOptions {
   readonly agentEnv: Readonly<Record<string, string>>;
   /** The first key, an operator's; undefined = one is made at first start. */
   readonly adminKey: string | undefined;
-  /** Encrypts tenant secrets at rest; undefined = made in dataDir. */
+  /** Encrypts secrets at rest: one key, or the newest and older ones with commas between; undefined = made in dataDir. */
   readonly secretsKey: string | undefined;
   /** Exact origins of browsers that may call, besides our own. */
   readonly allowedOrigins: readonly string[];
@@ -113,6 +113,11 @@ const text = z
   .max(65_536)
   .refine((value) => !value.includes("\0"), "must not contain NUL");
 const secret = text.regex(/^[\x21-\x7e]+$/, "must be printable ASCII without spaces");
+const isLongKey = (key: string): boolean => key === "" || key.length >= 32;
+const sealingKey = secret.refine(
+  (value) => value.split(",").every(isLongKey),
+  "must have at least 32 characters (of several, the newest comes first; commas between)",
+);
 const isOrigin = (value: string): boolean => URL.canParse(value) && new URL(value).origin === value;
 const origin = z
   .string()
@@ -155,7 +160,7 @@ const FIELDS = {
   claudeBin: text.optional(),
   agentEnv: z.record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "must be names of variables"), z.string()),
   adminKey: secret.optional(),
-  secretsKey: secret.optional(),
+  secretsKey: sealingKey.optional(),
   allowedOrigins: list(origin),
   allowedHosts: list(hostName),
   publicUrl: publicUrl.optional(),
@@ -187,7 +192,7 @@ export const OPTION_HELP: Readonly<Record<keyof BrokerOptions, string>> = {
   claudeBin: "the agent's executable (default: the project's own, else claude on PATH)",
   agentEnv: "NAME=value for every agent; repeatable",
   adminKey: "the first key, an operator's (default: made at first start)",
-  secretsKey: "encrypts tenant secrets at rest (default: made in the data directory)",
+  secretsKey: "encrypts secrets at rest (default: made in the data directory)",
   allowedOrigins: "origins of browsers that may call, separated by commas",
   allowedHosts: "host names we answer to, separated by commas",
   publicUrl: "where people reach this server, for links that it sends out",

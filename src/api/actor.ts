@@ -4,7 +4,10 @@ import type { Call } from "./context.ts";
 import { addressOf } from "./credentials.ts";
 
 /** Where a plain HTTP request came from, for the audit record. */
-export const originOf = ({ request }: Call): AuditOrigin => ({ address: addressOf(request), via: "http" });
+export const originOf = ({ request }: Pick<Call, "request">): AuditOrigin => ({
+  address: addressOf(request),
+  via: "http",
+});
 
 /** Who acts by a plain HTTP request. */
-export const actorOf = (call: Call): Actor => actorFrom(call.principal, originOf(call));
+export const actorOf = (call: Pick<Call, "request" | "principal">): Actor => actorFrom(call.principal, originOf(call));

@@ -9,6 +9,7 @@ import { createBothVersions, HTTP_SERVER_DEFAULTS } from "../transport/http-serv
 import type { Webhooks } from "../webhooks/port.ts";
 import { API_DEFAULTS, type ApiConfig, type ApiOptions } from "./config.ts";
 import type { ApiContext, RunnerDoor } from "./context.ts";
+import { type Dialect, registerDialects } from "./dialect.ts";
 import { asProblem, handleErrors, refuseBadHttp, sendProblem } from "./errors.ts";
 import { installGate } from "./gate.ts";
 import { acceptJson } from "./json-body.ts";
@@ -35,6 +36,7 @@ export interface ApiParts {
   readonly runners: RunnerDoor;
   readonly config: ApiOptions;
   readonly logger: Logger;
+  readonly dialects?: readonly Dialect[];
 }
 
 async function registerWebSockets(app: FastifyInstance, config: ApiConfig, drain: () => Promise<void>): Promise<void> {
@@ -102,6 +104,7 @@ export async function createApi({
   runners,
   config: given,
   logger,
+  dialects = [],
 }: ApiParts): Promise<FastifyInstance> {
   const config: ApiConfig = { ...API_DEFAULTS, ...given };
   const http = createBothVersions({ ...HTTP_SERVER_DEFAULTS, tls: config.tls });
@@ -137,6 +140,7 @@ export async function createApi({
   handleErrors(app);
   logRequests(app, context);
   registerRoutes(app, context);
+  await registerDialects(app, context, dialects);
   app.addHook("onClose", async () => {
     stopListening();
     metrics.close();

@@ -18,6 +18,7 @@ export function spliceEnvelope(head: EventHead, payload: Uint8Array): Uint8Array
 function headText(head: EventHead): string {
   let text = `{"session_id":${JSON.stringify(head.session_id)},"seq":${head.seq},"event_type":${JSON.stringify(head.event_type)}`;
   text += `,"origin":${JSON.stringify(head.origin)},"source":${JSON.stringify(head.source)},"timestamp_ms":${head.timestamp_ms}`;
+  if (head.label !== undefined) text += `,"label":${JSON.stringify(head.label)}`;
   if (head.turn_id !== undefined) text += `,"turn_id":${JSON.stringify(head.turn_id)}`;
   if (head.command_id !== undefined) text += `,"command_id":${JSON.stringify(head.command_id)}`;
   if (head.preview === true) text += `,"preview":true`;

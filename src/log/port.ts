@@ -12,7 +12,7 @@ export interface LogEvent {
   /** The whole envelope as one JSON object, UTF-8. */
   readonly envelope: Uint8Array;
   /** Transport encodings made once and shared by all viewers; a transport fills its own slot. */
-  readonly encoded: { frame?: Uint8Array; sse?: Uint8Array };
+  readonly encoded: { frame?: Uint8Array; sse?: Uint8Array; dialect?: Uint8Array };
 }
 
 /** What a writer hands in: the head, and the payload's bytes (JSON, UTF-8), which go out unchanged. */
@@ -31,6 +31,14 @@ export interface PageQuery {
   readonly after: Seq;
   readonly limit: number;
   readonly eventType?: string;
+  /** Include events that are not shown below driver. */
+  readonly restricted: boolean;
+}
+
+/** Newest first: below `before`, or from the newest that was shown. */
+export interface BackQuery {
+  readonly before?: Seq;
+  readonly limit: number;
   /** Include events that are not shown below driver. */
   readonly restricted: boolean;
 }
@@ -61,6 +69,8 @@ export interface EventLog {
   follow(after: Seq, signal: AbortSignal): AsyncIterable<Batch>;
   /** @throws BrokerError cursor_ahead, history_gone */
   page(query: PageQuery): Promise<Page>;
+  /** Durable events that were shown, descending; `complete` when there are no more below them. */
+  back(query: BackQuery): Promise<{ readonly events: readonly LogEvent[]; readonly complete: boolean }>;
   /** The highest number shown to anyone so far. */
   head(): Seq;
   /** The durable event with this number, if it is there. */

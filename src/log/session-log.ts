@@ -35,6 +35,12 @@ export function createSessionLog(
     append: appender.append,
     follow: (after, signal) => followLog(source, after, signal),
     page: (query) => readPage(source, query),
+    back: ({ before, limit, restricted }) => {
+      const newest = shown.head();
+      const upTo = before === undefined || before > newest ? newest : seq(Math.max(0, before - 1));
+      const range = { after: shown.removed(), upTo, limit, restricted, maxBytes: options.pageBytes };
+      return readRange(store, sessionId, range, "DESC");
+    },
     head: shown.head,
     async read(wanted) {
       if (wanted > shown.head() || wanted <= shown.removed()) return undefined;

@@ -24,13 +24,18 @@ export interface Found {
   readonly complete: boolean;
 }
 
-/** Durable events of a session in a range, ascending. */
-export async function readRange(store: Store, sessionId: string, range: Range): Promise<Found> {
+/** Durable events of a session in a range, ascending or from its end. */
+export async function readRange(
+  store: Store,
+  sessionId: string,
+  range: Range,
+  order: "ASC" | "DESC" = "ASC",
+): Promise<Found> {
   const limit = Math.min(range.limit ?? MAX_ROWS, MAX_ROWS);
   const { where, params } = conditions(sessionId, range);
   // Sizes first: SQLite knows them without reading the blobs, and a page of big events must not be read to be thrown away.
   const sizes = await store.read(
-    `SELECT seq, length(envelope) AS bytes FROM events WHERE ${where} ORDER BY seq LIMIT ${limit}`,
+    `SELECT seq, length(envelope) AS bytes FROM events WHERE ${where} ORDER BY seq ${order} LIMIT ${limit}`,
     params,
   );
   const count = countWithin(sizes, range.maxBytes);
@@ -38,14 +43,17 @@ export async function readRange(store: Store, sessionId: string, range: Range): 
   if (lastRow === undefined) return { events: [], complete: limit > 0 };
   const { where: narrow, params: narrowParams } = conditions(sessionId, {
     ...range,
-    upTo: seq(integerOf(lastRow, "seq")),
+    ...reached(integerOf(lastRow, "seq"), order),
   });
   const rows = await store.read(
-    `SELECT seq, event_type, restricted, envelope FROM events WHERE ${narrow} ORDER BY seq`,
+    `SELECT seq, event_type, restricted, envelope FROM events WHERE ${narrow} ORDER BY seq ${order}`,
     narrowParams,
   );
   return { events: rows.map(toEvent), complete: count === sizes.length && sizes.length < limit };
 }
+
+const reached = (last: number, order: "ASC" | "DESC"): Partial<Range> =>
+  order === "ASC" ? { upTo: seq(last) } : { after: seq(last - 1) };
 
 /** The durable event with this number. */
 export async function readOne(store: Store, sessionId: string, wanted: Seq): Promise<LogEvent | undefined> {

@@ -17,6 +17,8 @@ export interface EventHead {
   /** Who made it: `agent`, `broker`, or the id of the principal. */
   readonly source: string;
   readonly timestamp_ms: number;
+  /** What a client of a foreign dialect calls itself, or the system that it speaks for: its own word. */
+  readonly label?: string;
   readonly turn_id?: string;
   readonly command_id?: string;
   /** Shown at once, kept until its turn ends, not durable. */
@@ -97,6 +99,13 @@ export interface SystemPayloads {
     decision?: Readonly<Record<string, unknown>>;
     decided_by?: string;
   };
+  /** An answer by way of a foreign dialect that did not count: it came second, or its sender may not answer. */
+  "request.answer_refused": { request_id: string; by: string; code: string; message: string };
+  /** A devbox of Runloop's API, which is this session's agent seen from there. */
+  "devbox.running": { devbox_id: string; reason?: string };
+  "devbox.suspended": { devbox_id: string; reason?: string };
+  "devbox.shutdown": { devbox_id: string; reason?: string };
+  "devbox.failed": { devbox_id: string; reason?: string };
   /** A client that serves hooks or MCP servers came, or went. */
   "registration.changed": { owner: string; connected: boolean; hooks: string[]; mcp_servers: string[] };
   "session.state": { state: SessionState; reason?: string };
@@ -108,7 +117,10 @@ export interface SystemPayloads {
   /** The runner of the agent cannot be reached for now (devbox); nothing is lost, what the agent says comes later. */
   "agent.away": Record<string, never>;
   "agent.back": Record<string, never>;
-  "agent.log": { stream: "stdout"; text: string } | { stream: "stdout"; base64: string };
+  "agent.log":
+    | { stream: "stdout"; text: string }
+    | { stream: "stdout"; base64: string }
+    | { stream: "broker"; text: string };
   "agent.line_dropped": { bytes: number; limit_bytes: number };
 }
 export type SystemEventType = keyof SystemPayloads;

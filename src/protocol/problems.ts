@@ -57,6 +57,13 @@ export const PROBLEMS = {
   session_ended: row(409, 4508, false, "The session has ended; it can be read but not driven."),
   agent_arg_refused: row(400, 4500, false, "The agent argument or variable is not on the allow-list."),
   cwd_refused: row(400, 4500, false, "The folder is not inside the tenant's part of the workspace root."),
+  sql_failed: row(400, 4500, false, "The SQL statement failed or is not served; nothing of it has happened."),
+  sql_limit: row(
+    400,
+    4500,
+    false,
+    "The SQL needs more time, memory or space than is allowed; nothing of it has happened.",
+  ),
   agent_unavailable: row(
     503,
     4005,

@@ -27,6 +27,8 @@ export interface ClaudeHostingParts {
   readonly binary: () => Promise<{ readonly command: string; readonly version?: string }>;
   /** Variables that every agent of the server's own runner gets (PATCHBAY_AGENT_ENV_*). */
   readonly sharedEnv: Readonly<Record<string, string>>;
+  /** A tenant's secret: told to an agent at its start, and written down nowhere. @throws BrokerError not_found */
+  readonly secretOf?: (tenant: string, name: string) => Promise<string>;
   readonly lineLimitBytes: number;
   readonly patience?: Partial<RunnerPatience>;
   readonly report?: (error: unknown) => void;
@@ -91,7 +93,8 @@ export function createClaudeHosting(parts: ClaudeHostingParts): Hosting {
       if (placed === undefined)
         throw new BrokerError("runner_unavailable", "The session has no runner yet. Try again.");
       const { runner, isLocal } = placed;
-      const { fork, agent: options } = row.spec;
+      const { fork } = row.spec;
+      const options = await optionsOf(row, parts.secretOf);
       const place = placeOf(row);
       const source = await restoreTranscript(store, runner.files, place, { cliSessionId, fork });
       return runner.start({
@@ -170,3 +173,17 @@ const placeOf = ({ id, tenant, spec }: Pick<SessionRow, "id" | "tenant" | "spec"
   sessionId: id,
   ...(!spec.ownFolder && { cwd: spec.cwd }),
 });
+
+/** The session's options, with its secrets as variables. @throws BrokerError agent_unavailable for one that is not there any more */
+async function optionsOf(
+  { tenant, spec }: SessionRow,
+  secretOf: ClaudeHostingParts["secretOf"],
+): Promise<SessionRow["spec"]["agent"]> {
+  const env: Record<string, string> = { ...spec.agent.env };
+  for (const [variable, name] of Object.entries(spec.secrets ?? {})) {
+    const value = await secretOf?.(tenant, name).catch(() => undefined);
+    if (value === undefined) throw new BrokerError("agent_unavailable", `The secret ${name} is not there any more.`);
+    env[variable] = value;
+  }
+  return spec.secrets === undefined ? spec.agent : { ...spec.agent, env };
+}

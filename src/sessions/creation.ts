@@ -5,8 +5,9 @@ import { agentEnvironment } from "../agents/environment.ts";
 import { sessionFolders } from "../agents/folders.ts";
 import { relativeSegments, SESSIONS_FOLDER } from "../agents/relative-path.ts";
 import { seq } from "../protocol/ids.ts";
+import type { JsonObject } from "../protocol/json.ts";
 import { BrokerError } from "../protocol/problems.ts";
-import type { NewSession } from "../protocol/sessions.schema.ts";
+import type { AgentOptions, NewSession } from "../protocol/sessions.schema.ts";
 import type { Store, Write } from "../store/port.ts";
 import type { Actor, AuditNote, Session, Sessions } from "./port.ts";
 import { insertSession, type SessionRow, type Spec } from "./rows.ts";
@@ -40,15 +41,16 @@ export async function insertNew(
 ): Promise<string> {
   const id = `ses_${nanoid()}`;
   const agent = input.agent ?? {};
-  const state = newState(randomUUID());
+  const agentless = owner.agentless === true;
+  const state = { ...newState(randomUUID()), parked: agentless };
   const cwd = input.cwd === undefined ? {} : { cwd: input.cwd };
   // Refused here, with the field's name, rather than at the first message: a dry run of what the start will need.
-  claudeArguments(agent, { kind: "new", cliSessionId: state.cliSessionId, optionsFolder: "/" });
-  agentEnvironment({ home: "/", configDir: "/", shared: {}, options: agent });
+  checkAgent(agent, state.cliSessionId);
   const spec = {
     agent,
     cwd: input.cwd === undefined ? `${SESSIONS_FOLDER}/${id}` : relativeSegments(input.cwd).join("/") || ".",
     ownFolder: input.cwd === undefined,
+    ...(agentless && { agentless }),
     ...(origin && { fork: origin.fork }),
     ...(input.on_crash && { onCrash: input.on_crash }),
     ...(input.idle_timeout_s !== undefined && { idleTimeoutS: input.idle_timeout_s }),
@@ -76,18 +78,29 @@ export async function insertNew(
   return id;
 }
 
-/** Who made it, and with what; of variables and MCP servers, which hold credentials, the names only. */
-function creationNote({ agent = {}, prompt: _text, ...rest }: NewSession, actor: Actor): AuditNote {
+/** @throws BrokerError agent_arg_refused */
+export function checkAgent(agent: AgentOptions, cliSessionId: string): void {
+  claudeArguments(agent, { kind: "new", cliSessionId, optionsFolder: "/" });
+  agentEnvironment({ home: "/", configDir: "/", shared: {}, options: agent });
+}
+
+/** What the record keeps of an agent's options: of what holds credentials the names. */
+export function agentNames(agent: AgentOptions): JsonObject {
   const { env, mcp_servers, system_prompt: _system, append_system_prompt: _append, ...options } = agent;
-  const names = {
+  return {
+    ...options,
     ...(env !== undefined && { env: Object.keys(env) }),
     ...(mcp_servers !== undefined && { mcp_servers: Object.keys(mcp_servers) }),
   };
+}
+
+/** Who made it, and with what; of variables and MCP servers, which hold credentials, the names only. */
+function creationNote({ agent = {}, prompt: _text, ...rest }: NewSession, actor: Actor): AuditNote {
   return {
     kind: "session",
     actor,
     subtype: "create",
-    decision: { ...rest, agent: { ...options, ...names } },
+    decision: { ...rest, agent: agentNames(agent) },
     outcome: "accepted",
   };
 }

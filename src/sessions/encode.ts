@@ -14,6 +14,7 @@ export function encodeDraft(id: string, draft: Draft, timestamp_ms: number): New
       origin: head.origin,
       source: head.source,
       timestamp_ms,
+      ...(head.label !== undefined && { label: head.label }),
       ...(head.turn_id !== undefined && { turn_id: head.turn_id }),
       ...(head.command_id !== undefined && { command_id: head.command_id }),
       ...(head.preview && { preview: true as const }),

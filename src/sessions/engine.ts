@@ -150,7 +150,8 @@ export function createEngine(parts: EngineParts, initial: State, mark: number): 
   /** Commands whose payload is a line for the agent, now or later. */
   const keepMessages = ({ events, stdin, state: after }: Outcome): void => {
     for (const draft of events) {
-      if (draft.origin !== "USER_EVENT" || draft.payload instanceof Uint8Array) continue;
+      if ((draft.origin !== "USER_EVENT" && draft.origin !== "EXTERNAL_EVENT") || draft.payload instanceof Uint8Array)
+        continue;
       const isLine =
         stdin.some(({ line }) => line === draft.seq) || after.queue.some(({ seq: at }) => at === draft.seq);
       if (isLine || after.held.includes(draft.seq)) messages.set(draft.seq, draft.payload);

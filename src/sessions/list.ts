@@ -31,6 +31,18 @@ function conditions(filter: SessionFilter): { sql: string; params: SqlValue[] } 
       params: [key, value],
     });
   }
+  if (filter.id !== undefined) parts.push({ sql: "id = ?", params: [filter.id] });
+  if (filter.open === true) parts.push({ sql: "state <> 'ended'", params: [] });
+  if (filter.namePrefix !== undefined)
+    parts.push({ sql: "substr(name, 1, length(?)) = ?", params: [filter.namePrefix, filter.namePrefix] });
+  if (filter.search !== undefined)
+    parts.push({ sql: "(id = ? OR instr(lower(name), lower(?)) > 0)", params: [filter.search, filter.search] });
+  for (const [key, values] of Object.entries(filter.metadataIn ?? {})) {
+    parts.push({
+      sql: `EXISTS (SELECT 1 FROM json_each(metadata) AS entry WHERE entry.key = ? AND entry.value IN (${values.map(() => "?").join(", ")}))`,
+      params: [key, ...values],
+    });
+  }
   if (filter.cursor !== undefined) {
     const mark = decodeMark(filter.cursor);
     parts.push({
@@ -41,6 +53,24 @@ function conditions(filter: SessionFilter): { sql: string; params: SqlValue[] } 
   return { sql: parts.map((part) => part.sql).join(" AND ") || "1 = 1", params: parts.flatMap((part) => part.params) };
 }
 
+/** Where the list goes on after a session. @throws BrokerError bad_request when there is none of that id for this filter's tenant */
+async function cursorAfter(store: Store, { afterId, tenant }: SessionFilter): Promise<string | undefined> {
+  if (afterId === undefined) return undefined;
+  const sql = `SELECT created_at_ms FROM sessions WHERE id = ?${tenant === undefined ? "" : " AND tenant = ?"}`;
+  const [row] = await store.read(sql, tenant === undefined ? [afterId] : [afterId, tenant]);
+  if (row !== undefined) return encodeMark({ createdAtMs: Number(row["created_at_ms"]), id: afterId });
+  throw new BrokerError("bad_request", "starting_after: is no id of this list; start without it.", {
+    details: { field: "starting_after" },
+  });
+}
+
+/** How many sessions a filter finds, whatever its page. */
+export async function countSessions(store: Store, { cursor: _page, ...filter }: SessionFilter): Promise<number> {
+  const { sql, params } = conditions(filter);
+  const [row] = await store.read(`SELECT count(*) AS found FROM sessions WHERE ${sql}`, params);
+  return Number(row?.["found"] ?? 0);
+}
+
 const RUNNER = "(SELECT runner FROM session_runner WHERE session = sessions.id) AS runner";
 
 /** A page of sessions, newest first. `liveView` gives what is known beyond the store. @throws BrokerError bad_request for a foreign cursor */
@@ -49,7 +79,8 @@ export async function listSessions(
   filter: SessionFilter,
   liveView: (id: string) => SessionView | undefined,
 ): Promise<{ sessions: SessionView[]; next?: string }> {
-  const { sql, params } = conditions(filter);
+  const cursor = await cursorAfter(store, filter);
+  const { sql, params } = conditions(cursor === undefined ? filter : { ...filter, cursor });
   const rows = await store.read(
     `SELECT *, ${RUNNER} FROM sessions WHERE ${sql} ORDER BY created_at_ms DESC, id DESC LIMIT ?`,
     [...params, filter.limit + 1],

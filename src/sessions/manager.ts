@@ -12,7 +12,7 @@ import { earlierCreation, insertNew, type Owner, sendPrompt } from "./creation.t
 import type { Engine } from "./engine.ts";
 import { forkInput, planFork } from "./fork.ts";
 import type { Hosting } from "./hosting.ts";
-import { listSessions } from "./list.ts";
+import { countSessions, listSessions } from "./list.ts";
 import { ASK_PEOPLE, type AuditNote, type Decide, type Sessions, type ToldEvent } from "./port.ts";
 import { deleteSession, readInitialized, readSession, type SessionRow } from "./rows.ts";
 import { createSession, type ManagedSession, type SessionParts } from "./session.ts";
@@ -37,7 +37,7 @@ export interface SessionsParts {
   /** A session was made that takes over what holds for another one (its policy). */
   readonly inherited?: (id: string) => Promise<void>;
   /** A session was purged: what others keep of it can go. */
-  readonly purged?: (id: string) => void;
+  readonly purged?: (id: string, tenant: string) => void;
   /** A session's log cannot be written, or its state is broken: for the server's own log. */
   readonly report: (sessionId: string, error: unknown) => void;
 }
@@ -136,13 +136,12 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
     slots,
     patience: options,
     defaultIdleTimeoutMs: options.idleTimeoutMs,
-    decide:
-      parts.decideFor?.({
-        id: row.id,
-        tenant: row.tenant,
-        cwd: row.spec.cwd,
-        remoteRoot: () => hosting.placeOf(row.id)?.workspaceRoot,
-      }) ?? ASK_PEOPLE,
+    decide: (question) => {
+      // A mount may have chosen another folder since.
+      const cwd = live.get(row.id)?.spec.cwd ?? row.spec.cwd;
+      const remoteRoot = () => hosting.placeOf(row.id)?.workspaceRoot;
+      return (parts.decideFor?.({ id: row.id, tenant: row.tenant, cwd, remoteRoot }) ?? ASK_PEOPLE)(question);
+    },
     audit: (note, nowMs) => (parts.audit === undefined ? [] : [parts.audit(row, note, nowMs)]),
     outbox: ({ payload, ...draft }, atMs) =>
       payload instanceof Uint8Array ? [] : (parts.outbox?.(row, { ...draft, payload, atMs }) ?? []),
@@ -211,6 +210,7 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
       return session !== undefined && (tenant === undefined || session.tenant === tenant) ? session : undefined;
     },
     list: (filter) => listSessions(store, filter, (id) => live.get(id)?.view()),
+    count: (filter) => countSessions(store, filter),
     watch(tenant, changed) {
       const watcher = { tenant, changed };
       watchers.add(watcher);
@@ -224,7 +224,7 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
       live.delete(id);
       await logs.purge(id);
       await store.write(deleteSession(id));
-      parts.purged?.(id);
+      parts.purged?.(id, session.tenant);
       await hosting.removeFolders(session);
     },
     async close({ stopAgents } = {}) {

@@ -5,6 +5,7 @@ import { seq } from "../protocol/ids.ts";
 import { isJsonObject, type JsonObject } from "../protocol/json.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import type { Store, Write } from "../store/port.ts";
+import type { Note } from "./port.ts";
 import type { Draft } from "./work.ts";
 
 /** A command that was taken before: its number, what it said, and when it is (or was) durable. */
@@ -17,10 +18,13 @@ export interface KnownCommand {
 /** What two commands of one id must agree in. */
 export function commandHash(command: Command): string {
   const delivery = command.event_type === "query" ? command.delivery : "";
-  return createHash("sha256")
-    .update(JSON.stringify([command.event_type, delivery, command.payload]))
-    .digest("hex");
+  return hashOf([command.event_type, delivery, command.payload]);
 }
+
+export const noteHash = ({ event_type, origin, payload }: Note): string =>
+  hashOf([event_type, origin, Buffer.from(payload).toString("utf8")]);
+
+const hashOf = (value: unknown): string => createHash("sha256").update(JSON.stringify(value)).digest("hex");
 
 type IdKind = "turn" | "control" | "request";
 

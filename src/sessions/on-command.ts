@@ -34,8 +34,9 @@ export function onCommand(work: Work, command: Command, actor: Actor): void {
 function record(work: Work, command: Command, actor: Actor, payload: JsonObject, extra: Partial<Draft> = {}): number {
   return emit(work, {
     event_type: command.event_type,
-    origin: "USER_EVENT",
+    origin: actor.external === true ? "EXTERNAL_EVENT" : "USER_EVENT",
     source: actor.id,
+    ...(actor.label !== undefined && { label: actor.label }),
     payload,
     command_id: command.id,
     ...extra,
@@ -57,7 +58,7 @@ function onQuery(work: Work, command: CommandOf<"query">, actor: Actor): void {
 /** Starts the agent of a session that has none, as a run of its own; after a crash not before its pause is over. */
 export function wake(work: Work): void {
   const { phase } = work.state;
-  if (phase.name !== "hibernated" && phase.name !== "failed") return;
+  if (work.state.parked || (phase.name !== "hibernated" && phase.name !== "failed")) return;
   if (phase.name === "hibernated" && (phase.wakeAtMs ?? 0) > work.now) return;
   change(work, {
     phase: { name: "starting", since: work.now, initializeId: `broker-${work.newId()}` },

@@ -45,7 +45,7 @@ function forgetProcess(work: Work): void {
 }
 
 /** Requests that the process asked are lost; control_requests that it was written end with this error. */
-function closeControls(work: Work, error: string, all: boolean): void {
+export function closeControls(work: Work, error: string, all: boolean): void {
   loseRequests(work);
   const { pending, held } = work.state;
   const closed = all ? pending : pending.filter((item) => item.written);

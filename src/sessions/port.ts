@@ -6,7 +6,7 @@ import type { JsonObject } from "../protocol/json.ts";
 import type { Verdict } from "../protocol/policy.ts";
 import type { Capability, Registration } from "../protocol/registration.ts";
 import type { Role } from "../protocol/roles.ts";
-import type { NewFork, NewSession, SessionPatch } from "../protocol/sessions.schema.ts";
+import type { AgentOptions, NewFork, NewSession, SessionPatch } from "../protocol/sessions.schema.ts";
 
 // A session hands its log on: those who read it need the words for it.
 export type { EventLog, LogEvent };
@@ -22,6 +22,27 @@ export interface Actor {
   readonly capabilities?: readonly Capability[];
   readonly via?: "ws" | "http";
   readonly ticket?: true;
+  /** What it calls itself, in a dialect that has a word for that. */
+  readonly label?: string;
+  /** It passes on what another system said: its query is an EXTERNAL_EVENT. */
+  readonly external?: true;
+}
+
+/** An event of a client or of the broker that is only kept and shown. The payload is JSON, UTF-8; the id makes a repeat harmless. */
+export interface Note {
+  readonly id: string;
+  readonly event_type: string;
+  readonly origin: "USER_EVENT" | "EXTERNAL_EVENT" | "SYSTEM_EVENT";
+  readonly payload: Uint8Array;
+}
+
+/** What a session's agent is to be, given after the session was made. `cwd` as at creation; absent = the session's own folder. */
+export interface Mount {
+  readonly agent: AgentOptions;
+  /** Variables whose values are secrets of the tenant, by name. */
+  readonly secrets?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly idle_timeout_s?: number;
 }
 
 /** Asked for every request of the agent that somebody can answer, before anybody is asked. Pure and at once (design 1: the broker fills it from auth). */
@@ -99,6 +120,17 @@ export interface Session {
   register(actor: Actor & { readonly connection_id: string }, registration: Registration): Promise<string>;
   /** That connection has ended. */
   unregister(connectionId: string): void;
+  /** Keeps an event that concerns no agent. @throws BrokerError id_reused, session_ended */
+  note(note: Note, actor: Actor): Promise<Accepted>;
+  /** Whether it may have an agent now: `none` = not until one is mounted, `parked` = suspended, `crashed` = it has had one that died, and the next message starts another, `ready` = it has one or starts one. */
+  agentStanding(): "none" | "parked" | "crashed" | "ready";
+  /** Gives it an agent, started at once. @throws BrokerError agent_arg_refused, cwd_refused, session_ended */
+  mount(mount: Mount, actor: Actor): Promise<void>;
+  /** Takes its agent away for good: what waits for it is given up. */
+  unmount(actor: Actor): Promise<void>;
+  /** Stops its agent; what comes meanwhile waits for `resume`, which starts one again. */
+  suspend(actor: Actor): Promise<void>;
+  resume(actor: Actor): Promise<void>;
   /** Ends the agent and the session; it stays readable. Resolves when the agent is gone. */
   end(): Promise<void>;
 }
@@ -109,6 +141,16 @@ export interface SessionFilter {
   readonly state?: SessionState;
   readonly name?: string;
   readonly metadata?: Readonly<Record<string, string>>;
+  /** The value is one of these. */
+  readonly metadataIn?: Readonly<Record<string, readonly string[]>>;
+  readonly id?: string;
+  readonly namePrefix?: string;
+  /** In the name, or the whole id; case does not count. */
+  readonly search?: string;
+  /** Leaves out those that have ended. */
+  readonly open?: true;
+  /** Only those after this one in the list; an unknown id is an error. */
+  readonly afterId?: string;
   readonly limit: number;
   /** Opaque; from `next` of the page before. */
   readonly cursor?: string;
@@ -116,8 +158,14 @@ export interface SessionFilter {
 
 /** All sessions of this server. */
 export interface Sessions {
-  /** @throws BrokerError cwd_refused, agent_arg_refused, id_reused (same key, other body) */
-  create(input: NewSession, owner: { tenant: string; actor: Actor; idempotencyKey?: string }): Promise<SessionView>;
+  /**
+   * `agentless`: it has no agent until one is mounted.
+   * @throws BrokerError cwd_refused, agent_arg_refused, id_reused (same key, other body)
+   */
+  create(
+    input: NewSession,
+    owner: { tenant: string; actor: Actor; idempotencyKey?: string; agentless?: true },
+  ): Promise<SessionView>;
   /** A new session from the history of that one. @throws BrokerError as create, and not_found, bad_request for an unknown `at` */
   fork(
     id: string,
@@ -127,6 +175,8 @@ export interface Sessions {
   /** undefined when there is none of that id in that tenant (undefined tenant = any): foreign and missing look the same. */
   find(id: string, tenant: string | undefined): Promise<Session | undefined>;
   list(filter: SessionFilter): Promise<{ sessions: SessionView[]; next?: string }>;
+  /** How many there are on all pages. */
+  count(filter: SessionFilter): Promise<number>;
   /** Calls back with each change of state, open requests or cost of a session of that tenant. Returns the way to stop. */
   watch(tenant: string | undefined, changed: (view: SessionView) => void): () => void;
   /** Ends it if need be, then removes its log, own folder and home. */

@@ -5,13 +5,17 @@ import type { AgentOptions } from "../protocol/sessions.schema.ts";
 import type { Row, Store, Write } from "../store/port.ts";
 import { needsServer, restoredState, type Snapshot, type State, sessionState, snapshotOf } from "./state.ts";
 
-/** What was asked for at creation; only idleTimeoutS ever changes. */
+/** What was asked for at creation; of what mounts an agent, with the mount. Besides, only idleTimeoutS ever changes. */
 export interface Spec {
   readonly agent: AgentOptions;
   /** Relative to the tenant's folder. */
   readonly cwd: string;
   /** The client named the folder: purge leaves it alone. */
   readonly ownFolder: boolean;
+  /** Variables of its agent whose values are secrets of its tenant, by name. */
+  readonly secrets?: Readonly<Record<string, string>>;
+  /** It has no agent until one is mounted. */
+  readonly agentless?: true;
   /** A conversation of another session that this one begins as a copy of. */
   readonly fork?: { readonly cliSessionId: string; readonly at?: string };
   /** What becomes of a turn whose agent dies: it fails (default), or the next process runs it again. */

@@ -3,13 +3,14 @@ import type { Accepted, Command } from "../protocol/commands.ts";
 import type { SessionView } from "../protocol/events.ts";
 import { seq } from "../protocol/ids.ts";
 import { BrokerError } from "../protocol/problems.ts";
-import type { SessionPatch } from "../protocol/sessions.schema.ts";
 import type { Store } from "../store/port.ts";
 import { createEngine, type Engine, type EngineParts } from "./engine.ts";
-import { commandHash, createMemory, type SessionMemory } from "./memory.ts";
-import type { Actor, Session, TurnEnd } from "./port.ts";
+import { commandHash, createMemory, noteHash, type SessionMemory } from "./memory.ts";
+import { agentMounting, type RowChange, refuseAgentless, relabel } from "./mounting.ts";
+import type { Actor, Note, Session, TurnEnd } from "./port.ts";
 import { type SessionRow, type Spec, saveLabels, viewOf } from "./rows.ts";
 import type { State } from "./state.ts";
+import type { Signal } from "./step.ts";
 import { findTurnEnd, turnOfCommand } from "./turn-ends.ts";
 
 export interface SessionParts extends Omit<EngineParts, "memory" | "turnsEnded" | "row" | "idleTimeoutMs"> {
@@ -47,8 +48,14 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
     const { idleTimeoutS } = row.spec;
     return idleTimeoutS === undefined ? parts.defaultIdleTimeoutMs : idleTimeoutS * 1000;
   };
+  const current: SessionRow = {
+    ...row,
+    get spec() {
+      return row.spec;
+    },
+  };
   const engine = createEngine(
-    { ...parts, memory, turnsEnded, idleTimeoutMs, changed: () => changed() },
+    { ...parts, row: current, memory, turnsEnded, idleTimeoutMs, changed: () => changed() },
     initial,
     row.mark,
   );
@@ -67,22 +74,23 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
 
   const view = (): SessionView => viewOf(row, engine.state(), log.head(), parts.runnerName());
   let updating: Promise<unknown> = Promise.resolve();
-  const change = async (patch: SessionPatch, actor: Actor): Promise<SessionView> => {
-    const updatedAtMs = now();
-    const next: SessionRow = {
-      ...row,
-      name: patch.name === undefined ? row.name : patch.name,
-      metadata: patch.metadata ?? row.metadata,
-      spec: { ...row.spec, ...(patch.idle_timeout_s !== undefined && { idleTimeoutS: patch.idle_timeout_s }) },
-      updatedAtMs,
-    };
-    const note = { kind: "session", actor, subtype: "update", decision: { ...patch }, outcome: "accepted" } as const;
-    await store.write([saveLabels(next, updatedAtMs), ...parts.audit(note, updatedAtMs)]);
-    row = next;
-    engine.touch();
-    parts.changed();
-    return view();
+  /** One after the other: each starts from what the one before it has stored. */
+  const update = (change: (row: SessionRow) => RowChange, actor: Actor): Promise<SessionView> => {
+    const updated = updating.then(async () => {
+      const updatedAtMs = now();
+      const { row: changed, subtype, decision } = change(row);
+      const next = { ...changed, updatedAtMs };
+      const note = { kind: "session", actor, subtype, decision, outcome: "accepted" } as const;
+      await store.write([saveLabels(next, updatedAtMs), ...parts.audit(note, updatedAtMs)]);
+      row = next;
+      engine.touch();
+      parts.changed();
+      return view();
+    });
+    updating = updated.catch(() => undefined);
+    return updated;
   };
+  const apply = (signal: Signal): Promise<void> => engine.apply(signal).durable;
 
   const isOpen = (turnId: string): boolean =>
     [...engine.state().turns, ...engine.state().queue].some((turn) => turn.turnId === turnId);
@@ -108,12 +116,19 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
       };
     },
     async command(command, actor) {
-      const { durable, ...accepted } = await take(command, actor);
+      refuseAgentless(row);
+      const { durable, ...accepted } = await take.command(command, actor);
+      await durable;
+      return accepted;
+    },
+    async note(note, actor) {
+      const { durable, ...accepted } = await take.note(note, actor);
       await durable;
       return accepted;
     },
     async turn(command, actor) {
-      const { durable, ...accepted } = await take(command, actor);
+      refuseAgentless(row);
+      const { durable, ...accepted } = await take.command(command, actor);
       await durable;
       const turn_id = await turnOfCommand(log, accepted.seq);
       const end = isOpen(turn_id)
@@ -121,12 +136,8 @@ export function createSession(parts: SessionParts, initial: State): ManagedSessi
         : engine.settled().then(() => findTurnEnd(log, turn_id, accepted.seq));
       return { ...accepted, turn_id, ended: end };
     },
-    update(patch, actor) {
-      // One after the other: each starts from what the one before it has stored.
-      const updated = updating.then(() => change(patch, actor));
-      updating = updated.catch(() => undefined);
-      return updated;
-    },
+    update: (patch, actor) => update((row) => relabel(row, patch), actor),
+    ...agentMounting({ row: () => row, state: engine.state, update, apply }),
     async register(actor, registration) {
       const name = registration.owner === undefined ? "" : `/${registration.owner}`;
       const owner = `${actor.id}${name}`;
@@ -160,35 +171,51 @@ function whenEnded(engine: Engine): { promise: Promise<void>; check: () => void 
   return { promise, check };
 }
 
-/** One command after the other: is it a repeat, are its ids fresh, then one step. Durability is waited for outside, so commands pipeline. */
-function createIntake(engine: Engine, memory: SessionMemory): (command: Command, actor: Actor) => Promise<Taken> {
+interface Intake {
+  command(command: Command, actor: Actor): Promise<Taken>;
+  note(note: Note, actor: Actor): Promise<Taken>;
+}
+
+/** One after the other: is it a repeat, are its ids fresh, then one step. Durability is waited for outside, so commands pipeline. */
+function createIntake(engine: Engine, memory: SessionMemory): Intake {
   let line: Promise<unknown> = Promise.resolve();
 
-  const takeOne = async (command: Command, actor: Actor): Promise<Taken> => {
-    const hash = commandHash(command);
-    const known = await memory.command(actor.id, command.id);
+  const takeOne = async (id: string, hash: string, actor: Actor, signal: () => Promise<Signal>): Promise<Taken> => {
+    const known = await memory.command(actor.id, id);
     if (known !== undefined) {
       if (known.hash === hash) return { seq: seq(known.seq), duplicate: true, durable: known.durable };
       throw new BrokerError("id_reused", "This command id was used before with another body; use a new id.", {
-        details: { id: command.id },
+        details: { id },
       });
     }
-    await memory.refuseUsed(command);
-    if (command.event_type === "control_response")
-      await refuseSettled(engine, memory, command.payload.response.request_id);
+    const wanted = await signal();
     let number = 0;
-    const { durable } = engine.apply({ type: "command", command, actor }, (events) => {
+    const { durable } = engine.apply(wanted, (events) => {
       number = events[0]?.seq ?? 0;
-      return [memory.commandWrite(actor.id, command.id, hash, number)];
+      return [memory.commandWrite(actor.id, id, hash, number)];
     });
-    memory.keepCommand(actor.id, command.id, { hash, seq: number, durable });
+    memory.keepCommand(actor.id, id, { hash, seq: number, durable });
     return { seq: seq(number), durable };
   };
 
-  return (command, actor) => {
-    const taken = line.then(() => takeOne(command, actor));
+  const inLine = (take: () => Promise<Taken>): Promise<Taken> => {
+    const taken = line.then(take);
     line = taken.catch(() => undefined);
     return taken;
+  };
+
+  const fresh = async (command: Command, actor: Actor): Promise<Signal> => {
+    await memory.refuseUsed(command);
+    if (command.event_type === "control_response")
+      await refuseSettled(engine, memory, command.payload.response.request_id);
+    return { type: "command", command, actor };
+  };
+
+  return {
+    command: (command, actor) =>
+      inLine(() => takeOne(command.id, commandHash(command), actor, () => fresh(command, actor))),
+    note: (note, actor) =>
+      inLine(() => takeOne(note.id, noteHash(note), actor, async () => ({ type: "note", note, actor }))),
   };
 }
 

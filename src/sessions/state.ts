@@ -110,6 +110,8 @@ export interface State {
   readonly rerun: boolean;
   /** The agent's runner cannot be reached for now: what the agent does meanwhile shows when it is back. */
   readonly isAway: boolean;
+  /** No agent may start: it has none, or it was suspended. What would wake it waits. */
+  readonly parked: boolean;
   /** The running turn was told to be stalled; `interrupted`: somebody has asked to stop it since. */
   readonly stalled: { readonly turnId: string; readonly interrupted: boolean } | undefined;
   /** Until then the CLI waits to try the API again, in silence. */
@@ -147,6 +149,7 @@ export function newState(cliSessionId: string): State {
     crashes: 0,
     rerun: false,
     isAway: false,
+    parked: false,
     stalled: undefined,
     retryUntilMs: 0,
     usage: { pastCostUsd: 0, processCostUsd: 0, turns: 0 },
@@ -219,6 +222,7 @@ const STORED = [
   "crashes",
   "rerun",
   "isAway",
+  "parked",
   "stalled",
   "usage",
   "version",

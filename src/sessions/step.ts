@@ -4,10 +4,12 @@ import { timeOutControl } from "./on-agent-control.ts";
 import { onCommand } from "./on-command.ts";
 import { type Exited, onEnd, onExit, onRecovered, onRecoveredAway } from "./on-exit.ts";
 import { onLine, onOtherOutput } from "./on-line.ts";
+import { onNote } from "./on-note.ts";
 import { onOwnerDue, onRegister, onUnregister, type Registering } from "./on-owner.ts";
+import { onPark, onUnpark } from "./on-park.ts";
 import { onAway, onHibernate, onQuit, onRerunDue, onSilent, onStallDue, onWaiting, onWakeDue } from "./on-time.ts";
 import { initializeRequest } from "./owners.ts";
-import type { Actor, Decide } from "./port.ts";
+import type { Actor, Decide, Note } from "./port.ts";
 import { expireRequest } from "./requests.ts";
 import type { State } from "./state.ts";
 import { change, finishWork, type Outcome, startWork, tell, type Work } from "./work.ts";
@@ -41,6 +43,10 @@ export type Signal =
   | ({ readonly type: "register" } & Registering)
   | { readonly type: "unregister"; readonly connectionId: string }
   | { readonly type: "owner_due"; readonly owner: string; readonly awaySinceMs?: number | undefined }
+  /** Its agent is taken away; `forgets`: with what waits for it. Or it is given back, and starts. */
+  | { readonly type: "park"; readonly forgets: boolean }
+  | { readonly type: "unpark" }
+  | { readonly type: "note"; readonly note: Note; readonly actor: Actor }
   | { readonly type: "end" };
 
 /** Where time and fresh ids come from; the step itself has no other input. */
@@ -104,6 +110,12 @@ function take(work: Work, signal: Signal): void {
       return onRerunDue(work);
     case "quit":
       return onQuit(work);
+    case "park":
+      return onPark(work, signal.forgets);
+    case "unpark":
+      return onUnpark(work);
+    case "note":
+      return onNote(work, signal.note, signal.actor);
     case "end":
       return onEnd(work);
   }

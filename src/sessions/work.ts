@@ -12,6 +12,7 @@ export interface Draft {
   readonly source: string;
   /** Bytes go out as they are (an agent's line); an object is encoded. */
   readonly payload: Uint8Array | JsonObject;
+  readonly label?: string;
   readonly turn_id?: string;
   readonly command_id?: string;
   readonly preview?: true;

@@ -204,6 +204,42 @@ export const MIGRATIONS: readonly Migration[] = [
       CREATE INDEX session_runner_by_name ON session_runner (tenant, runner);
     `,
   },
+  {
+    id: 7,
+    name: "secrets, encrypted; the signing secrets of webhooks too",
+    sql: `
+      CREATE TABLE secrets (
+        id TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        sealed TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        updated_at_ms INTEGER NOT NULL
+      ) STRICT;
+      CREATE UNIQUE INDEX secrets_by_name ON secrets (tenant, name);
+
+      -- Takes the place of secret, which is empty once the server has sealed it.
+      ALTER TABLE webhooks ADD COLUMN sealed TEXT;
+    `,
+  },
+  {
+    id: 8,
+    name: "devboxes of Runloop's API",
+    sql: `
+      CREATE TABLE devboxes (
+        id TEXT NOT NULL PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        session TEXT NOT NULL,
+        -- Tenant, principal and x-request-id of the call that made it.
+        request TEXT UNIQUE,
+        created_at_ms INTEGER NOT NULL,
+        is_open INTEGER NOT NULL,
+        record TEXT NOT NULL
+      ) STRICT;
+      CREATE INDEX devboxes_by_tenant ON devboxes (tenant, created_at_ms);
+      CREATE INDEX devboxes_by_session ON devboxes (session);
+    `,
+  },
 ];
 
 /** Brings a database up to the newest schema, one transaction a step. @throws BrokerError data_dir_newer */

@@ -1,5 +1,6 @@
 import type { ServerResponse } from "node:http";
 import type { LogEvent } from "../log/port.ts";
+import type { Seq } from "../protocol/ids.ts";
 import { BrokerError, problemBody } from "../protocol/problems.ts";
 import { cutResponse } from "./cut-response.ts";
 import { createOutlet } from "./outlet.ts";
@@ -56,15 +57,31 @@ export function sseEvent(event: LogEvent): readonly Uint8Array[] {
   return [event.encoded.sse];
 }
 
-const sseSlices = createSlicer(sseEvent);
-
 const named = (name: string, data: unknown): Buffer => Buffer.from(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
 
-/** Takes over a response whose head is not sent yet. `headers` are those of the route (CORS). */
+/** How a stream says what there is to say. Each text is whole frames. */
+export interface StreamWords {
+  readonly greeting: (options: StreamOptions) => string;
+  readonly slices: ReturnType<typeof createSlicer>;
+  readonly gap: (firstAvailable: Seq) => Uint8Array;
+  readonly ended: Uint8Array;
+  readonly problem: (problem: BrokerError) => Uint8Array;
+}
+
+const OUR_WORDS: StreamWords = {
+  greeting: ({ retryMs }) => `retry: ${retryMs}\n\n`,
+  slices: createSlicer(sseEvent),
+  gap: (firstAvailable) => named("gap", { first_available: firstAvailable }),
+  ended: named("ended", {}),
+  problem: (problem) => named("problem", problemBody(problem)),
+};
+
+/** Takes over a response whose head is not sent yet. `headers` are those of the route (CORS). A dialect has words of its own. */
 export function openStream(
   response: ServerResponse,
   headers: Readonly<Record<string, string>>,
   options: StreamOptions,
+  words: StreamWords = OUR_WORDS,
 ): EventStream {
   const closing = new AbortController();
   const { promise: closed, resolve: setClosed } = Promise.withResolvers<void>();
@@ -74,7 +91,7 @@ export function openStream(
     "cache-control": "no-store, no-transform",
     "x-accel-buffering": "no",
   });
-  response.write(`retry: ${options.retryMs}\n\n`);
+  response.write(words.greeting(options));
   const outlet = createOutlet(response, {
     inFlightBytes: options.inFlightBytes,
     slowReaderMs: options.slowReaderMs,
@@ -92,8 +109,8 @@ export function openStream(
   const end = (why?: "ended" | BrokerError): void => {
     if (closing.signal.aborted) return;
     shut();
-    if (why === "ended") response.write(named("ended", {}));
-    else if (why !== undefined) response.write(named("problem", problemBody(why)));
+    if (why === "ended") response.write(words.ended);
+    else if (why !== undefined) response.write(words.problem(why));
     response.end();
     const cut = setTimeout(() => cutResponse(response), options.closeMs).unref();
     response.once("close", () => clearTimeout(cut));
@@ -107,11 +124,11 @@ export function openStream(
   return {
     sink: {
       async events(events) {
-        for (const slice of sseSlices(events)) {
+        for (const slice of words.slices(events)) {
           if (!(await outlet.data(slice, closing.signal))) return;
         }
       },
-      gap: (firstAvailable) => outlet.data([named("gap", { first_available: firstAvailable })], closing.signal),
+      gap: (firstAvailable) => outlet.data([words.gap(firstAvailable)], closing.signal),
     },
     end,
     closing: closing.signal,

@@ -1,5 +1,6 @@
 import type { DeliveryView, NewWebhook, WebhookView } from "../protocol/webhooks.ts";
 import type { Store, Write } from "../store/port.ts";
+import type { Sealer } from "../store/seal.ts";
 import type { AnswerLink, TellableEvent } from "./body.ts";
 import type { WebhookOptions } from "./options.ts";
 import type { Resolve } from "./target.ts";
@@ -15,6 +16,8 @@ export interface AnswerAsk {
 
 export interface WebhooksParts {
   readonly store: Store;
+  /** Encrypts signing secrets at rest. */
+  readonly sealer: Sealer;
   readonly options?: Partial<WebhookOptions>;
   /** Exact host names or addresses that may be private, and may be called without TLS. */
   readonly allowedHosts?: readonly string[];

@@ -6,8 +6,9 @@ import {
   type WebhookView,
 } from "../protocol/webhooks.ts";
 import type { Row, Store, Write } from "../store/port.ts";
+import type { Sealer } from "../store/seal.ts";
 
-/** A webhook as it is stored. The secret is needed in plain to sign with. */
+/** A webhook as it is in memory. The secret is needed in plain to sign with; in the database it is sealed. */
 export interface StoredWebhook {
   readonly id: string;
   readonly tenant: string;
@@ -46,26 +47,48 @@ const isNull = (row: Row, column: string): boolean => row[column] === null || ro
 const text = (row: Row, column: string): string => String(row[column]);
 const number = (row: Row, column: string): number => Number(row[column]);
 
-function decodeWebhook(row: Row): StoredWebhook {
+const aboutWebhook = (tenant: string, id: string): readonly string[] => ["webhooks", tenant, id];
+
+/** The signing secret; of a row that is older than sealing, as it stands there. */
+function openSecret(row: Row, sealer: Sealer): string {
+  if (isNull(row, "sealed")) return text(row, "secret");
+  return sealer.open(text(row, "sealed"), aboutWebhook(text(row, "tenant"), text(row, "id")));
+}
+
+function decodeWebhook(row: Row): Omit<StoredWebhook, "secret"> {
   const events: unknown = JSON.parse(text(row, "events"));
   return {
     id: text(row, "id"),
     tenant: text(row, "tenant"),
     url: text(row, "url"),
     events: Array.isArray(events) ? events.filter(isEvent) : [],
-    secret: text(row, "secret"),
     created_at_ms: number(row, "created_at_ms"),
     disabled_at_ms: isNull(row, "disabled_at_ms") ? null : number(row, "disabled_at_ms"),
   };
 }
 
-/** All webhooks, each with the highest place that it has given out. */
-export async function readWebhooks(store: Store): Promise<{ webhook: StoredWebhook; place: number }[]> {
+const saveSealed = (sealer: Sealer, { tenant, id, secret }: StoredWebhook): Write => ({
+  sql: "UPDATE webhooks SET secret = '', sealed = ? WHERE id = ?",
+  params: [sealer.seal(secret, aboutWebhook(tenant, id)), id],
+});
+
+/**
+ * All webhooks, each with the highest place that it has given out. Secrets that are not sealed, or by an older key, are sealed now.
+ * @throws BrokerError config_invalid (sealed with a key that was not given)
+ */
+export async function readWebhooks(store: Store, sealer: Sealer): Promise<{ webhook: StoredWebhook; place: number }[]> {
   const rows = await store.read(
     `SELECT w.*, (SELECT MAX(d.place) FROM webhook_deliveries d WHERE d.webhook = w.id) AS place
       FROM webhooks w ORDER BY w.created_at_ms, w.id`,
   );
-  return rows.map((row) => ({ webhook: decodeWebhook(row), place: isNull(row, "place") ? 0 : number(row, "place") }));
+  const found = rows.map((row) => ({
+    webhook: { ...decodeWebhook(row), secret: openSecret(row, sealer) },
+    place: isNull(row, "place") ? 0 : number(row, "place"),
+    current: !isNull(row, "sealed") && sealer.isCurrent(text(row, "sealed")),
+  }));
+  const stale = found.filter(({ current }) => !current);
+  if (stale.length > 0) await store.write(stale.map(({ webhook }) => saveSealed(sealer, webhook)));
+  return found;
 }
 
 export async function listWebhooks(store: Store, tenant: string): Promise<WebhookView[]> {
@@ -74,16 +97,20 @@ export async function listWebhooks(store: Store, tenant: string): Promise<Webhoo
       FROM webhooks w WHERE w.tenant = ? ORDER BY w.created_at_ms, w.id`,
     [tenant],
   );
-  return rows.map((row) => {
-    const { secret: _, ...shown } = decodeWebhook(row);
-    return { ...shown, queued: number(row, "queued"), dropped: number(row, "dropped") };
-  });
+  return rows.map((row) => ({
+    ...decodeWebhook(row),
+    queued: number(row, "queued"),
+    dropped: number(row, "dropped"),
+  }));
 }
 
-export function insertWebhook({ id, tenant, url, events, secret, created_at_ms }: StoredWebhook): Write {
+export function insertWebhook(
+  { id, tenant, url, events, secret, created_at_ms }: StoredWebhook,
+  sealer: Sealer,
+): Write {
   return {
-    sql: "INSERT INTO webhooks (id, tenant, url, events, secret, created_at_ms) VALUES (?, ?, ?, ?, ?, ?)",
-    params: [id, tenant, url, JSON.stringify(events), secret, created_at_ms],
+    sql: "INSERT INTO webhooks (id, tenant, url, events, secret, sealed, created_at_ms) VALUES (?, ?, ?, ?, '', ?, ?)",
+    params: [id, tenant, url, JSON.stringify(events), sealer.seal(secret, aboutWebhook(tenant, id)), created_at_ms],
   };
 }
 

@@ -45,7 +45,7 @@ function linkedRequest({ event_type, payload }: TellableEvent): string | undefin
 
 /** Opens the webhooks of a store, and goes on with what waits. */
 export async function createWebhooks(parts: WebhooksParts): Promise<Webhooks> {
-  const { store } = parts;
+  const { store, sealer } = parts;
   const options = { ...WEBHOOK_DEFAULTS, ...parts.options };
   const now = parts.now ?? Date.now;
   const guard = createGuard(parts.allowedHosts ?? [], parts.resolve);
@@ -120,7 +120,7 @@ export async function createWebhooks(parts: WebhooksParts): Promise<Webhooks> {
     return () => void reserved.set(tenant, (reserved.get(tenant) ?? 1) - 1);
   }
 
-  for (const { webhook, place } of await readWebhooks(store)) open(webhook, place).worker.wake();
+  for (const { webhook, place } of await readWebhooks(store, sealer)) open(webhook, place).worker.wake();
 
   return {
     store: watching,
@@ -136,7 +136,7 @@ export async function createWebhooks(parts: WebhooksParts): Promise<Webhooks> {
         const webhook = { id: newId(), tenant, url: href, events, secret, created_at_ms, disabled_at_ms: null };
         const { secret: _, ...shown } = webhook;
         const view: WebhookView = { ...shown, queued: 0, dropped: 0 };
-        await store.write([insertWebhook(webhook), ...also(view)]);
+        await store.write([insertWebhook(webhook, sealer), ...also(view)]);
         open(webhook, 0);
         return { ...view, secret };
       } finally {

@@ -8,6 +8,7 @@ import { createAuth } from "../../src/auth/auth.ts";
 import { createPolicies } from "../../src/auth/policy/policies.ts";
 import { openMemoryStore } from "../../src/store/memory.ts";
 import { createWebhooks } from "../../src/webhooks/webhooks.ts";
+import { TEST_SEALER } from "../kit/sealer.ts";
 import { ADMIN_KEY, type Answer, callServer, startServer } from "../kit/server.ts";
 import { openSessionHost } from "../kit/session-host.ts";
 import { openSse } from "../kit/sse-client.ts";
@@ -306,7 +307,7 @@ test("no ticket, key or cookie reaches the log", async () => {
     sessions: host.sessions,
     policies,
     runners: createDialledRunners({ epoch: 1, broker: "test", known: [], save() {}, report() {} }),
-    webhooks: await createWebhooks({ store, report: () => undefined }),
+    webhooks: await createWebhooks({ store, sealer: TEST_SEALER, report: () => undefined }),
     config,
     logger: pino({ level: "trace" }, sink),
   });

@@ -12,6 +12,7 @@ import { isJsonObject } from "../../src/protocol/json.ts";
 import { openMemoryStore } from "../../src/store/memory.ts";
 import { createWebhooks } from "../../src/webhooks/webhooks.ts";
 import { payloadField } from "../kit/payload-field.ts";
+import { TEST_SEALER } from "../kit/sealer.ts";
 import { ADMIN_KEY, type Answer, startServer, type TestServer } from "../kit/server.ts";
 import { openSessionHost } from "../kit/session-host.ts";
 import { verifies } from "../kit/verifies.ts";
@@ -210,7 +211,7 @@ test("an export that nobody reads ends by itself, and holds up no shutdown", asy
   const ready = async () => ({ ok: true, checks: {} });
   const start = async (slowReaderMs: number) => {
     const config = { version: "0", ready, slowReaderMs };
-    const webhooks = await createWebhooks({ store, report: () => undefined });
+    const webhooks = await createWebhooks({ store, sealer: TEST_SEALER, report: () => undefined });
     const runners = createDialledRunners({ epoch: 1, broker: "test", known: [], save() {}, report() {} });
     const logger = pino({ level: "silent" });
     const parts = { auth, sessions: host.sessions, policies, webhooks, runners, config, logger };

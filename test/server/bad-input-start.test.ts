@@ -70,6 +70,8 @@ verifies("CONFIG", "an unknown name, a wrong value and half of a pair stop the s
     { agentEnv: { "A B": "x" } },
     { tlsCert: "/nonexistent.pem" },
     { adminKey: "with space" },
+    { secretsKey: "too-short" },
+    { secretsKey: `${"x".repeat(32)},too-short` },
     { claudeBin: "a\0b" },
   ]) {
     expect(await refusal({ dataDir, ...wrong }), JSON.stringify(wrong)).toBe("config_invalid");

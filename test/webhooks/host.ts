@@ -2,6 +2,7 @@ import { openStore } from "../../src/store/sqlite.ts";
 import type { WebhookOptions } from "../../src/webhooks/options.ts";
 import type { Webhooks, WebhooksParts } from "../../src/webhooks/port.ts";
 import { createWebhooks } from "../../src/webhooks/webhooks.ts";
+import { TEST_SEALER } from "../kit/sealer.ts";
 import { makeTempDir } from "../kit/temp-dir.ts";
 
 /** Webhooks over a real database, which can be closed and opened again. */
@@ -10,7 +11,7 @@ export interface WebhookHost extends AsyncDisposable {
   /** Queues an event of session `s`, as an append does, and resolves when it is durable. */
   tell(seq: number, eventType?: string, payload?: Readonly<Record<string, unknown>>, tenant?: string): Promise<void>;
   /** The server stops, and starts again on the same data. */
-  reopen(): Promise<WebhookHost>;
+  reopen(changed?: Partial<WebhooksParts>): Promise<WebhookHost>;
 }
 
 const QUICK: Partial<WebhookOptions> = { minRetryMs: 5, maxRetryMs: 20 };
@@ -19,6 +20,7 @@ async function openAt(dataDir: string, parts: Partial<WebhooksParts>, done: () =
   const store = await openStore({ dataDir });
   const webhooks = await createWebhooks({
     store,
+    sealer: TEST_SEALER,
     allowedHosts: ["127.0.0.1"],
     report: (_id, error) => {
       throw error;
@@ -36,9 +38,9 @@ async function openAt(dataDir: string, parts: Partial<WebhooksParts>, done: () =
       const event = { seq, event_type, payload, atMs: Date.now(), turn_id: "t" };
       await webhooks.store.write(webhooks.outbox({ id: "s", tenant }, event));
     },
-    async reopen() {
+    async reopen(changed = {}) {
       await close();
-      return openAt(dataDir, parts, done);
+      return openAt(dataDir, { ...parts, ...changed }, done);
     },
     async [Symbol.asyncDispose]() {
       await close();
