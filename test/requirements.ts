@@ -166,4 +166,27 @@ export const REQUIREMENTS = {
   ),
   CONFIG: promise("PROTOCOL.md 11", "An unknown PATCHBAY_* name or a wrong value stops the start and is named"),
   "DATA-DIR": promise("PROTOCOL.md 11", "A data directory is held by one server"),
+  "RUNLOOP-A1": promise("PROTOCOL.md 13", "HTTP/2 with prior knowledge, HTTP/1.1 and WebSocket meet on one port"),
+  "RUNLOOP-PUBLISH": promise("PROTOCOL.md 13", "An axon without an agent keeps and shows what is published"),
+  "RUNLOOP-A4": promise(
+    "PROTOCOL.md 13",
+    "The x-request-id of a publish, or of the creation of an axon or devbox, is its idempotency key",
+  ),
+  "RUNLOOP-A5": promise("PROTOCOL.md 13", "Sequences ascend; numbers may be absent"),
+  "RUNLOOP-A6": promise("PROTOCOL.md 13", "A subscription's headers are sent at once"),
+  "RUNLOOP-A7": promise("PROTOCOL.md 13", "A server that stops ends a subscription with the in-band code 408"),
+  "RUNLOOP-A8": promise("PROTOCOL.md 13", "When the agent dies, its open turn ends with an AGENT_EVENT result"),
+  "RUNLOOP-A9": promise(
+    "PROTOCOL.md 13",
+    "A request that was withdrawn, expired, lost, or decided by a policy shows as answered",
+  ),
+  "RUNLOOP-A10": promise("PROTOCOL.md 13", "The first valid answer of a principal that may answer counts"),
+  "RUNLOOP-A11": promise("PROTOCOL.md 13", "A payload has up to 4 MiB of UTF-8"),
+  "RUNLOOP-A11B": promise("PROTOCOL.md 13", "An empty body that says it is JSON is taken everywhere"),
+  "RUNLOOP-A12": promise("PROTOCOL.md 13", "wait_for_status holds for at most 30 s, then answers 408"),
+  "RUNLOOP-A13": promise("PROTOCOL.md 13", "What of a devbox is not served answers 501"),
+  "RUNLOOP-A14": promise(
+    "PROTOCOL.md 13",
+    "Turns run one after the other; turn.completed follows the last event of its turn's content",
+  ),
 } as const satisfies Record<string, Requirement>;
