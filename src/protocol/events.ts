@@ -89,7 +89,7 @@ export interface SystemPayloads {
   /** Nothing has come from the agent for so long. An `interrupt` that does not end the turn makes the broker restart the agent. */
   "turn.stalled": { turn_id: string; silent_ms: number; offers: string[] };
   /** The text of a message that was cut off: what the previews had shown so far. */
-  "turn.partial": { turn_id: string; message_id?: string; text: string };
+  "turn.partial": { turn_id: string; message_id?: string; text: string; truncated?: true };
   "request.opened": OpenRequest;
   /** The first of two approvals: it settles nothing. */
   "request.approved": { request_id: string; by: string; approvals_needed: number };

@@ -2,7 +2,7 @@ import type { AgentOutput } from "../agents/port.ts";
 import { isJsonObject, type JsonObject, stringField } from "../protocol/json.ts";
 import { onAgentControl } from "./on-agent-control.ts";
 import { cancelRequests } from "./requests.ts";
-import type { Turn } from "./state.ts";
+import { PARTIAL_LIMIT_CHARS, type Turn } from "./state.ts";
 import { endingOf, endTurns, startNext, startTurn, turnsEndedBy, withdrawTurn } from "./turns.ts";
 import { change, type Draft, emit, tell, type Work } from "./work.ts";
 
@@ -81,9 +81,11 @@ function follow(work: Work, message: JsonObject): void {
     });
   }
   const text = event.type === "content_block_delta" ? stringField(event.delta, "text") : undefined;
-  if (text === undefined) return;
+  const known = work.state.streaming?.text ?? "";
+  // It is stored with each commit: what never ends must not grow with it.
+  if (text === undefined || known.length >= PARTIAL_LIMIT_CHARS) return;
   change(work, {
-    streaming: { messageId: work.state.streaming?.messageId, text: (work.state.streaming?.text ?? "") + text },
+    streaming: { messageId: work.state.streaming?.messageId, text: (known + text).slice(0, PARTIAL_LIMIT_CHARS) },
   });
 }
 

@@ -66,6 +66,9 @@ export interface OutboxLine {
   readonly line: JsonObject | number;
 }
 
+/** How much of a message that streams is kept, in UTF-16 units: the longest that a model says is about as long. */
+export const PARTIAL_LIMIT_CHARS = 256 * 1024;
+
 /** The text of a message that is still streaming: what `turn.partial` would say if the turn died now. */
 export interface Streaming {
   readonly messageId: string | undefined;

@@ -1,6 +1,6 @@
 import type { FailureReason, StopReason } from "../protocol/events.ts";
 import { isJsonObject, type JsonObject, stringField } from "../protocol/json.ts";
-import type { QueuedTurn, Turn } from "./state.ts";
+import { PARTIAL_LIMIT_CHARS, type QueuedTurn, type Turn } from "./state.ts";
 import { change, speakForAgent, tell, type Work } from "./work.ts";
 
 /** Marks a turn as the one that lines belong to now, and says so. */
@@ -107,7 +107,8 @@ export function keepPartial(work: Work): void {
   const { current, streaming } = work.state;
   if (current !== undefined && streaming !== undefined && streaming.text !== "") {
     const id = streaming.messageId === undefined ? {} : { message_id: streaming.messageId };
-    tell(work, "turn.partial", { turn_id: current, ...id, text: streaming.text }, current);
+    const cut = streaming.text.length >= PARTIAL_LIMIT_CHARS ? { truncated: true as const } : {};
+    tell(work, "turn.partial", { turn_id: current, ...id, text: streaming.text, ...cut }, current);
   }
   change(work, { streaming: undefined });
 }

@@ -11,7 +11,7 @@ export interface HttpServerOptions {
   readonly tls: { readonly cert: string; readonly key: string } | undefined;
   /** A request must have come in whole within this time. In milliseconds. */
   readonly requestTimeoutMs: number;
-  /** An HTTP/1.1 connection without a request is kept for this long. */
+  /** An HTTP/1.1 connection between two requests, and an HTTP/2 connection before its first one, is kept for this long. */
   readonly keepAliveMs: number;
   /** A connection must have said by this time which HTTP it speaks: its first three bytes, or its TLS handshake. */
   readonly firstBytesMs: number;
@@ -91,7 +91,11 @@ function createHttp2({ streamsPerSession }: HttpServerOptions): Http2Server {
 export function createBothVersions(options: HttpServerOptions): BothVersions {
   const server = createHttp1(options);
   const http2 = createHttp2(options);
-  const sessions = createHttp2Sessions(http2, options.sessionIdleMs);
+  const sessions = createHttp2Sessions(http2, {
+    unusedMs: options.keepAliveMs,
+    idleMs: options.sessionIdleMs,
+    requestTimeoutMs: options.requestTimeoutMs,
+  });
   const undecided = createUndecided();
   const toHttp2 = (socket: Socket): void => {
     // A server of HTTP/1.1 lets its clients end their half first; here a client that has ended has gone, and its session would never know.

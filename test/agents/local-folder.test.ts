@@ -166,6 +166,12 @@ test("two servers that start at once find one runner; the later one has it, and 
   const next = await joinRunner(home.dataDir, 3);
   expect(readFileSync(log, "utf8")).toContain("what it said\n");
   await next.close();
+  await stopLocalRunner(home.dataDir);
+  // It does not grow for ever.
+  writeFileSync(log, "x".repeat(2_000_000), { flag: "a" });
+  const last = await joinRunner(home.dataDir, 4);
+  expect(statSync(log).size).toBeLessThan(100_000);
+  await last.close();
 });
 
 test("`patchbay runner --stop` ends a runner and its agents in order, and says how many; doctor tells of it", async () => {

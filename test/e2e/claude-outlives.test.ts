@@ -1,11 +1,11 @@
 import { writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import { describe, expect } from "vitest";
 import { type Client, connect, type SessionEvent } from "../../src/client/index.ts";
 import { startScriptedModel } from "../../src/demo/model.ts";
 import type { Rule } from "../../src/demo/rules.ts";
 import { CLI_VERSIONS } from "../demo/cli.ts";
+import { freePort } from "../kit/free-port.ts";
 import { type KillableServer, makeKillableServer } from "../kit/killable-server.ts";
 import { ADMIN_KEY } from "../kit/server.ts";
 import { verifies } from "../kit/verifies.ts";
@@ -30,14 +30,6 @@ const script: readonly Rule[] = [
   { text: { regex: "^say (\\w+)" }, reply: "$1" },
   { round: "any", reply: "done" },
 ];
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await new Promise((resolve) => server.once("listening", resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === "object" && address !== null ? address.port : 0;
-}
 
 /** What a reader saw has no seam: numbers ascend, none comes twice. */
 function expectSeamless(events: readonly SessionEvent[]): void {

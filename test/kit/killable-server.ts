@@ -60,7 +60,7 @@ export function makeKillableServer(
   let isRunning = false;
 
   async function start(): Promise<ServerProcess> {
-    const child = spawn(process.execPath, [PROGRAM, JSON.stringify(given)], { stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn(process.execPath, [PROGRAM, JSON.stringify(given)], { stdio: ["pipe", "pipe", "pipe"] });
     isRunning = true;
     const exited = once(child, "exit").then(([code, signal]): Exit => {
       isRunning = false;

@@ -187,6 +187,23 @@ verifies(
 
 verifies(
   "TURN-PARTIAL",
+  "of a message without end so much is kept, and no more: what is stored with each commit does not grow with it",
+  async () => {
+    await using host = await openSessionHost();
+    const session = await host.create();
+    using watched = watchSession(session);
+    const turn = await session.turn(query("!until stop 20000 1"), ACTOR);
+    await watched.first(() => watched.of("tool_progress").length >= 3);
+    process.kill(Number(session.view().agent.pid), "SIGKILL");
+    await turn.ended;
+    const partial = await watched.first((event) => event.event_type === "turn.partial");
+    expect(partial.payload.truncated).toBe(true);
+    expect(String(partial.payload.text)).toHaveLength(256 * 1024);
+  },
+);
+
+verifies(
+  "TURN-PARTIAL",
   "a process that dies in the middle of a message leaves the text so far, one failed turn, and a working session",
   async () => {
     await using host = await openSessionHost();

@@ -119,8 +119,21 @@ test("who says nothing, and who leaves before the third byte, holds up no end", 
   }
 });
 
+test("an HTTP/2 connection that makes no request, and a request whose body does not come, are cut off in time", async () => {
+  await using both = await startBoth({ keepAliveMs: 50, requestTimeoutMs: 50 });
+  using unused = await connectHttp2(both.url);
+  await once(unused.session, "close");
+  using slow = await connectHttp2(both.url);
+  const stream = slow.session.request({ ":method": "POST", ":path": "/open" }, { endStream: false });
+  const closed = new Promise<number | undefined>((resolve) => stream.once("close", () => resolve(stream.rstCode)));
+  stream.on("error", () => undefined).resume();
+  stream.write("a part");
+  expect(await closed).toBe(constants.NGHTTP2_CANCEL);
+  expect((await slow.text("POST", "/", {}, "a whole body")).status).toBe(200);
+});
+
 test("an HTTP/2 connection on which nothing is open is closed after a time, one with an open stream is not", async () => {
-  await using both = await startBoth({ sessionIdleMs: 100 });
+  await using both = await startBoth({ sessionIdleMs: 100, keepAliveMs: 100 });
   using idle = await connectHttp2(both.url);
   using busy = await connectHttp2(both.url);
   const { body } = await busy.ask("GET", "/open");

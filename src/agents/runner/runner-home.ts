@@ -1,4 +1,4 @@
-import { chmodSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, rmSync, statSync, truncateSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { sweepLedger } from "./ledger.ts";
 import { makePrivateFolder, type RunnerFolder, readRunnerInfo, removeSocket } from "./runner-folder.ts";
@@ -19,7 +19,10 @@ export function holdFolder({ folder, spool, agents, lock }: RunnerFolder): Datab
   }
 }
 
-/** What a runner that was killed left behind: agents, files of output, its socket. */
+/** What its starters append to for ever is begun anew beyond this. */
+const LOG_LIMIT_BYTES = 1024 * 1024;
+
+/** What a runner that was killed left behind: agents, files of output, its socket; and a log that has grown too long. */
 export async function sweepLeftovers(folder: RunnerFolder, dataDir: string): Promise<void> {
   await sweepLedger(folder.agents);
   await sweepHomes(dataDir);
@@ -28,4 +31,5 @@ export async function sweepLeftovers(folder: RunnerFolder, dataDir: string): Pro
   const info = readRunnerInfo(folder);
   if (info !== undefined) removeSocket(info.socket);
   rmSync(folder.info, { force: true });
+  if (existsSync(folder.log) && statSync(folder.log).size > LOG_LIMIT_BYTES) truncateSync(folder.log);
 }

@@ -25,7 +25,9 @@ function nameOf({ params }: FastifyRequest): string {
 
 /** The routes of secrets as Runloop's clients call them. No answer has a value. Names are for drivers to see; all else is an admin's. */
 export function registerSecrets(app: FastifyInstance, { secrets, admit }: SecretRouteParts): void {
-  app.post("/v1/secrets", async (request) => {
+  // Before the body is read: who may not call does not get to send it.
+  const change = { onRequest: async (request: FastifyRequest) => void (await admit(request, "administer")) };
+  app.post("/v1/secrets", change, async (request) => {
     const { tenant, actor } = await admit(request, "administer");
     return shown(await secrets.create(tenant, parseNewSecret(request.body), actor));
   });
@@ -38,12 +40,12 @@ export function registerSecrets(app: FastifyInstance, { secrets, admit }: Secret
     const { tenant } = await admit(request, "drive");
     return shown(await secrets.read(tenant, nameOf(request)));
   });
-  app.post("/v1/secrets/:name", async (request) => {
+  app.post("/v1/secrets/:name", change, async (request) => {
     const { tenant, actor } = await admit(request, "administer");
     const { value } = parseSecretValue(request.body);
     return shown(await secrets.update(tenant, { name: nameOf(request), value }, actor));
   });
-  app.post("/v1/secrets/:name/delete", async (request) => {
+  app.post("/v1/secrets/:name/delete", change, async (request) => {
     const { tenant, actor } = await admit(request, "administer");
     return shown(await secrets.remove(tenant, nameOf(request), actor));
   });

@@ -77,3 +77,13 @@ export interface SqlJob {
   readonly statements: readonly SqlStatement[];
   readonly limits: SqlLimits;
 }
+
+/**
+ * The words between the server and an SQL process. Statements are run, then the server says whether they are to be committed: so what it
+ * stops before that has surely not happened.
+ */
+export type ToProgram = { readonly kind: "run"; readonly job: SqlJob } | { readonly kind: "finish" };
+export type FromProgram =
+  | { readonly kind: "ready" }
+  | { readonly kind: "ran" }
+  | { readonly kind: "finished"; readonly steps: readonly SqlStep[] };

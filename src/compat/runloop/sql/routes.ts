@@ -17,11 +17,16 @@ const shown = (step: SqlStep) => ("error" in step ? { error: { message: step.err
 
 /** POST /v1/axons/{id}/sql/query and …/batch, as Runloop's clients call them. Whoever may drive may write, so both need that. */
 export function registerAxonSql(app: FastifyInstance, { sql, axonOf }: AxonSqlRouteParts): void {
-  app.post("/v1/axons/:id/sql/query", { bodyLimit: BODY_LIMIT_BYTES }, async (request) => {
+  const options = {
+    bodyLimit: BODY_LIMIT_BYTES,
+    // Before the body is read: who may not call does not get to send it.
+    onRequest: async (request: FastifyRequest) => void (await axonOf(request, "drive")),
+  };
+  app.post("/v1/axons/:id/sql/query", options, async (request) => {
     const { tenant, id } = await axonOf(request, "drive");
     return sql.query(tenant, id, parseSqlQuery(request.body));
   });
-  app.post("/v1/axons/:id/sql/batch", { bodyLimit: BODY_LIMIT_BYTES }, async (request) => {
+  app.post("/v1/axons/:id/sql/batch", options, async (request) => {
     const { tenant, id } = await axonOf(request, "drive");
     const steps = await sql.batch(tenant, id, parseSqlBatch(request.body));
     return { results: steps.map(shown) };

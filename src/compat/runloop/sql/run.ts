@@ -166,25 +166,41 @@ function allFailed(count: number, at: number, failure: SqlFailure): SqlStep[] {
   });
 }
 
+/** Statements that have run in a transaction which is still open; or have failed, and then nothing is open. */
+export interface RanStatements {
+  /** Commits, and gives what became of each statement. */
+  finish(): readonly SqlStep[];
+}
+
 /** Runs all statements in one transaction, on the calling thread for as long as they take. Never throws: what failed is in the steps. */
-export function runStatements({ file, statements, limits }: SqlJob): SqlStep[] {
+export function runStatements({ file, statements, limits }: SqlJob): RanStatements {
+  const steps: SqlStep[] = [];
   let guarded: Guarded | undefined;
-  let at = 0;
+  /** What was not committed is rolled back. */
+  const fail = (at: number, error: unknown): readonly SqlStep[] => {
+    const failure = failureOf(error, guarded?.refusal());
+    guarded?.database.close();
+    return allFailed(statements.length, at, failure);
+  };
   try {
     guarded = openGuarded(file, limits);
     const budget = { bytes: limits.resultBytes };
-    const steps: SqlStep[] = [];
     guarded.own("BEGIN");
-    for (const [index, statement] of statements.entries()) {
-      at = index;
-      steps.push({ success: runOne(guarded, statement, limits, budget) });
-    }
-    guarded.own("COMMIT");
-    return steps;
+    for (const statement of statements) steps.push({ success: runOne(guarded, statement, limits, budget) });
   } catch (error) {
-    return allFailed(statements.length, at, failureOf(error, guarded?.refusal()));
-  } finally {
-    // What was not committed is rolled back.
-    guarded?.database.close();
+    const failed = fail(steps.length, error);
+    return { finish: () => failed };
   }
+  const { database, own } = guarded;
+  return {
+    finish() {
+      try {
+        own("COMMIT");
+        database.close();
+        return steps;
+      } catch (error) {
+        return fail(statements.length - 1, error);
+      }
+    },
+  };
 }
