@@ -189,4 +189,6 @@ export const REQUIREMENTS = {
     "PROTOCOL.md 13",
     "Turns run one after the other; turn.completed follows the last event of its turn's content",
   ),
+  "RUNLOOP-FLOW": promise("PROTOCOL.md 13", "The official client runs unmodified against the real CLI"),
+  "RUNLOOP-CONNECTION": promise("PROTOCOL.md 13", "One connection object of such a client lives through reloads"),
 } as const satisfies Record<string, Requirement>;
