@@ -45,7 +45,7 @@ describe.each([
 ])("Runloop's client 1.32.0, over $over", ({ options }) => {
   verifies("HTTP2", "A1: it finds the port that others use, and leaves it without holding up its end", async () => {
     const server = await startServer({ options });
-    const client = runloopClient(server);
+    const client = runloopClient(server.url);
     await tryAxonSql(client);
     await trySecrets(client);
     const started = performance.now();

@@ -18,7 +18,10 @@ async function main(): Promise<void> {
   process.once("SIGTERM", stop);
   process.once("SIGINT", stop);
   // A test that ran out of time leaves nobody to end this: it ends with the test's own process.
-  process.stdin.resume().once("end", () => process.exit(1)).unref();
+  process.stdin
+    .resume()
+    .once("end", () => process.exit(1))
+    .unref();
   say({ url: broker.url, pid: process.pid });
 }
 

@@ -30,7 +30,7 @@ const isHead = (value: unknown): value is Head =>
   ["session_id", "event_type", "origin", "source"].every((field) => typeof value[field] === "string");
 
 /** An envelope in its two parts; the payload's bytes are not looked into. */
-export function openEnvelope({ envelope }: Pick<LogEvent, "envelope">): { head: Head; payload: Buffer } {
+function openEnvelope({ envelope }: Pick<LogEvent, "envelope">): { head: Head; payload: Buffer } {
   const bytes = Buffer.from(envelope.buffer, envelope.byteOffset, envelope.byteLength);
   const at = bytes.indexOf(PAYLOAD_MARK);
   const head: unknown = JSON.parse(`${bytes.toString("utf8", 0, at)}}`);

@@ -34,7 +34,7 @@ async function* backwards(log: EventLog, { before, limit, restricted }: HistoryQ
 }
 
 /** The number of the last event that a replay starting now delivers; 0 when there is none. */
-export async function lastShown(log: EventLog, restricted: boolean): Promise<number> {
+async function lastShown(log: EventLog, restricted: boolean): Promise<number> {
   for await (const { seq: last } of backwards(log, { limit: 1, restricted })) return last;
   return 0;
 }

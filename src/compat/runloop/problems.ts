@@ -10,7 +10,7 @@ const ofStatus = (status: unknown): BrokerError | undefined => {
 };
 
 /** Whatever was thrown, as a failure of our table where it is the caller's. */
-export function asProblem(error: unknown): unknown {
+function asProblem(error: unknown): unknown {
   if (error instanceof BrokerError || typeof error !== "object" || error === null) return error;
   return ("statusCode" in error ? ofStatus(error.statusCode) : undefined) ?? error;
 }
