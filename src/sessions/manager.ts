@@ -84,6 +84,9 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
   const now = parts.now ?? Date.now;
   const opened = new Map<string, Promise<ManagedSession | undefined>>();
   const live = new Map<string, ManagedSession>();
+  /** Sessions that are being opened: the run that each one is about to join, or has begun. */
+  const joining = new Map<string, () => string | undefined>();
+  const reading = new Set<Promise<unknown>>();
   const watchers = new Set<{ tenant: string | undefined; changed: (view: SessionView) => void }>();
   const slots = createSlots(options, (tenant) => {
     let longest: Engine | undefined;
@@ -106,9 +109,17 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
   };
 
   const load = async (id: string): Promise<ManagedSession | undefined> => {
-    const row = await readSession(store, id);
-    if (row === undefined) return undefined;
-    const { snapshot } = row;
+    const read = readSession(store, id).then((found) => {
+      if (found !== undefined) joining.set(id, () => found.snapshot.run);
+      return found;
+    });
+    reading.add(read);
+    const row = await read.finally(() => reading.delete(read));
+    return row && openRow(row).finally(() => joining.delete(id));
+  };
+
+  const openRow = async (row: SessionRow): Promise<ManagedSession> => {
+    const { id, snapshot } = row;
     const joined =
       snapshot.run === undefined ? undefined : await hosting.join(row, snapshot.run, snapshot.process, closing.signal);
     // Another machine's processes are its runner's to sweep.
@@ -122,7 +133,9 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
     );
     const initialized = joined && (await readInitialized(store, id));
     const session = createSession(partsOf(row, log), restoredState(snapshot, last, initialized));
-    await session.engine.recover(joined, jumped);
+    joining.set(id, () => session.engine.state().run);
+    // A server that stops waits for nobody who still reads what an agent said: the next one reads it again.
+    await Promise.race([session.engine.recover(joined, jumped), whenAborted(closing.signal)]);
     live.set(id, session);
     return session;
   };
@@ -245,9 +258,10 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
 
   await openLeftovers(store, open, parts.report);
   await hosting.watchRunners(async (runner) => {
-    // A session that is being opened may be about to join its run.
-    await Promise.allSettled(opened.values());
-    const known = new Set([...live.values()].map((session) => session.engine.state().run));
+    // Of these nobody knows yet which run they are about to join. How long the others take is their own runner's affair.
+    await Promise.allSettled(reading);
+    const lived = [...live.values()].map((session) => session.engine.state().run);
+    const known = new Set([...lived, ...[...joining.values()].map((runOf) => runOf())]);
     const strays = runner.runs().filter((run) => !known.has(run));
     await Promise.all(strays.map((run) => dropRun(runner, run)));
   });
@@ -270,6 +284,13 @@ async function openLeftovers(
     else opened.catch((error: unknown) => report(id, error));
   });
   await Promise.all(opening);
+}
+
+function whenAborted(signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  if (signal.aborted) resolve();
+  signal.addEventListener("abort", () => resolve(), { once: true });
+  return promise;
 }
 
 /** The agent of no session: of one that was purged, or one whose last words are in the log already. */
