@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
 import type { StopPatience } from "../agents/port.ts";
-import type { Runner } from "../agents/runner-port.ts";
 import { sweep } from "../agents/sweep.ts";
 import type { EventLog, Logs } from "../log/port.ts";
 import type { SessionView } from "../protocol/events.ts";
@@ -18,6 +17,7 @@ import { deleteSession, readInitialized, readSession, type SessionRow } from "./
 import { createSession, type ManagedSession, type SessionParts } from "./session.ts";
 import { createSlots, type SlotLimits } from "./slots.ts";
 import { restoredState } from "./state.ts";
+import { dropStrays } from "./stray-runs.ts";
 import type { Patience } from "./timers.ts";
 
 export interface SessionsParts {
@@ -261,9 +261,7 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
     // Of these nobody knows yet which run they are about to join. How long the others take is their own runner's affair.
     await Promise.allSettled(reading);
     const lived = [...live.values()].map((session) => session.engine.state().run);
-    const known = new Set([...lived, ...[...joining.values()].map((runOf) => runOf())]);
-    const strays = runner.runs().filter((run) => !known.has(run));
-    await Promise.all(strays.map((run) => dropRun(runner, run)));
+    await dropStrays(runner, new Set([...lived, ...[...joining.values()].map((runOf) => runOf())]));
   });
   return sessions;
 }
@@ -291,23 +289,4 @@ function whenAborted(signal: AbortSignal): Promise<void> {
   if (signal.aborted) resolve();
   signal.addEventListener("abort", () => resolve(), { once: true });
   return promise;
-}
-
-/** The agent of no session: of one that was purged, or one whose last words are in the log already. */
-async function dropRun(runner: Pick<Runner, "join">, id: string): Promise<void> {
-  const run = await runner.join(id);
-  if (run === undefined) return;
-  const { promise, resolve } = Promise.withResolvers<void>();
-  // The newest may be its exit, which is what is waited for.
-  run.attach(Math.max(0, run.last - 1), {
-    output() {},
-    exited(_exit, number) {
-      run.acknowledge(number);
-      resolve();
-    },
-    written() {},
-    away: () => resolve(),
-  });
-  run.stop({ eofMs: 0, termMs: 1000 });
-  await promise;
 }
