@@ -59,6 +59,10 @@ test("a second try of a creation finds the first one's devbox", async () => {
   expect(two.id).toBe(one.id);
   expect((await make()).id).toBe(one.id);
   expect((await client.devboxes.list()).total_count).toBe(1);
+  // Of two that are different calls, one axon takes one.
+  const { id } = await client.axons.create({});
+  const others = await Promise.allSettled([mountClaude(client, id), mountClaude(client, id)]);
+  expect(others.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
 });
 
 test("what is not served is refused at once, and clearly", async () => {

@@ -128,6 +128,8 @@ export async function createDevboxes(parts: {
     });
 
   const reached: Devboxes["reached"] = async (id, statuses, withinMs, signal) => {
+    // What has happened while nobody watched (a restart) is written down first.
+    await look(id);
     const { promise: over, resolve } = Promise.withResolvers<boolean>();
     const giveUp = (): void => resolve(false);
     const check = (): void => {
@@ -168,6 +170,8 @@ export async function createDevboxes(parts: {
   };
 
   const resume: Devboxes["resume"] = async (devbox, actor) => {
+    const status = statusOf(devbox, await sessionOf(devbox));
+    if (!["suspending", "suspended"].includes(status)) return;
     // An agent that is still being stopped is not to be started beside itself.
     await reached(devbox.id, ["suspended", "running", "failure"], options.holdMs, new AbortController().signal);
     const session = await sessionOf(devbox);
