@@ -89,6 +89,8 @@ function fastifyOptions({ inboundLimitBytes }: ApiConfig, logger: Logger): Fasti
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: inboundLimitBytes,
     exposeHeadRoutes: false,
+    // Who comes while the server drains is told so in our own words, by the gate.
+    return503OnClosing: false,
     routerOptions: { maxParamLength: 200 },
     clientErrorHandler: refuseBadHttp,
     frameworkErrors: (error, _request, reply) => void sendProblem(reply, asProblem(error)),

@@ -16,6 +16,12 @@ function asProblem(error: unknown): unknown {
 }
 
 /**
+ * When a client that met a server on its way out tries again. The HTTP/2 pool of Runloop's clients (1.25 and newer) forgets a request that
+ * it makes while nobody listens, until another one comes (spec 1.1): so not before the next server is there, as a rule.
+ */
+const RESTART_MS = 10_000;
+
+/**
  * A failure in the form that Runloop's clients read: `message` at the top becomes the error's text. They try 408, 409, 429 and everything
  * from 500 on again by themselves, unless told otherwise.
  */
@@ -23,6 +29,7 @@ export function sendProblem(reply: FastifyReply, error: unknown): FastifyReply {
   const body = problemBody(asProblem(error));
   const retryAfter = body.details?.["retry_after_s"];
   if (typeof retryAfter === "number") reply.header("retry-after", retryAfter);
+  if (body.code === "draining") reply.header("retry-after-ms", RESTART_MS);
   // Fastify says so with a body over its limit; in HTTP/2 there is no such header.
   if (reply.request.raw.httpVersionMajor >= 2) reply.removeHeader("connection");
   return reply

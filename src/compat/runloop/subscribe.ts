@@ -9,6 +9,13 @@ import { axonOf, type RunloopCall } from "./call.ts";
 /** In-band, this code makes the client come back by itself, after its last sequence (spec 1.3). */
 const COME_BACK = 408;
 
+/** A client that was told to come back does so at once: somebody must still be there to tell it when. In milliseconds. */
+const LINGER_MS = 300;
+
+async function lingerIf(isDraining: boolean): Promise<void> {
+  if (isDraining) await new Promise<void>((resolve) => setTimeout(resolve, LINGER_MS));
+}
+
 function problemFrame({ code, message }: BrokerError): Uint8Array {
   const { retry, status } = PROBLEMS[code];
   return Buffer.from(`event: error\ndata: ${JSON.stringify({ code: retry ? COME_BACK : status, message })}\n\n`);
@@ -38,7 +45,8 @@ export async function subscribe(call: RunloopCall): Promise<unknown> {
   const { slowReaderMs, commentMs, inFlightBytes } = host.config;
   const options = { ...STREAM_DEFAULTS, slowReaderMs, commentMs, inFlightBytes };
   const stream = openStream(reply.raw, Object.fromEntries(headers), options, WORDS);
-  host.live.add({ kind: "sse", principal: () => principal, close: stream.end, closed: stream.closed });
+  const closed = stream.closed.then(() => lingerIf(host.live.draining.aborted));
+  host.live.add({ kind: "sse", principal: () => principal, close: stream.end, closed });
   const sink: Sink = {
     ...stream.sink,
     async events(events) {
