@@ -10,7 +10,7 @@ export function onNote(work: Work, note: Note, actor: Actor): void {
   emit(work, {
     event_type: note.event_type,
     origin: note.origin,
-    source: note.origin === "SYSTEM_EVENT" ? "broker" : actor.id,
+    source: note.origin === "SYSTEM_EVENT" || note.origin === "AGENT_EVENT" ? "broker" : actor.id,
     payload: note.payload,
     ...(actor.label !== undefined && { label: actor.label }),
   });
