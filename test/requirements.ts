@@ -173,6 +173,7 @@ export const REQUIREMENTS = {
     "The x-request-id of a publish, or of the creation of an axon or devbox, is its idempotency key",
   ),
   "RUNLOOP-A5": promise("PROTOCOL.md 13", "Sequences ascend; numbers may be absent"),
+  "RUNLOOP-EVENTS": promise("PROTOCOL.md 13", "Pages, subscriptions and the native WebSocket agree"),
   "RUNLOOP-A6": promise("PROTOCOL.md 13", "A subscription's headers are sent at once"),
   "RUNLOOP-A7": promise("PROTOCOL.md 13", "A server that stops ends a subscription with the in-band code 408"),
   "RUNLOOP-A8": promise("PROTOCOL.md 13", "When the agent dies, its open turn ends with an AGENT_EVENT result"),

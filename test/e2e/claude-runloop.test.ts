@@ -80,7 +80,7 @@ async function openScene(claudeBin: string, modelUrl: string, Client: typeof Run
   const devbox = await api.devboxes.createAndAwaitRunning({
     name: "box",
     mounts: [{ type: "broker_mount", axon_id: axon.id, protocol: "claude_json", launch_args: [] }],
-    environment_variables: { ANTHROPIC_API_KEY: "sk-ant-e2e-0123456789", PATH: "/home/user/.local/bin:/usr/bin" },
+    environment_variables: { ANTHROPIC_API_KEY: "sk-ant-e2e-0123456789", PATH: "/opt/bin:/usr/bin" },
   });
   expect(devbox.status).toBe("running");
   return {
