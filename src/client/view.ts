@@ -36,6 +36,13 @@ function textOfContent(content: unknown): string {
   return content.map((block: unknown) => stringField(block, "text") ?? "").join("");
 }
 
+/** One that was published where no agent was (PROTOCOL 13) may be anything. */
+function queryText(payload: unknown): string {
+  if (typeof payload === "string") return payload;
+  const message = isJsonObject(payload) ? payload["message"] : undefined;
+  return textOfContent(isJsonObject(message) ? message["content"] : stringField(payload, "text"));
+}
+
 function userItems(line: AgentLines["user"]): ViewItem[] {
   const { content } = line.message;
   if (typeof content === "string") return [{ kind: "note", text: content }];
@@ -161,8 +168,8 @@ export function createView(): View {
     push(event) {
       if (event.origin === "AGENT_EVENT") return isJsonObject(event.payload) ? agentItems(event) : [];
       if (event.origin === "SYSTEM_EVENT") return systemItems(event);
-      if (event.origin !== "USER_EVENT" || event.event_type !== "query") return [];
-      return [{ kind: "user", text: textOfContent(event.payload.message.content) }];
+      if (event.event_type !== "query") return [];
+      return [{ kind: "user", text: queryText(event.payload) }];
     },
   };
 }

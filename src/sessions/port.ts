@@ -1,6 +1,6 @@
 import type { EventLog, LogEvent } from "../log/port.ts";
 import type { Accepted, Command } from "../protocol/commands.ts";
-import type { OpenRequest, RequestKind, SessionState, SessionView } from "../protocol/events.ts";
+import type { OpenRequest, Origin, RequestKind, SessionState, SessionView } from "../protocol/events.ts";
 import type { Seq } from "../protocol/ids.ts";
 import type { JsonObject } from "../protocol/json.ts";
 import type { Verdict } from "../protocol/policy.ts";
@@ -32,7 +32,8 @@ export interface Actor {
 export interface Note {
   readonly id: string;
   readonly event_type: string;
-  readonly origin: "USER_EVENT" | "EXTERNAL_EVENT" | "SYSTEM_EVENT";
+  /** AGENT_EVENT: what an agent that is not there would have to say. Its source is `broker`, as a SYSTEM_EVENT's is. */
+  readonly origin: Origin;
   readonly payload: Uint8Array;
 }
 

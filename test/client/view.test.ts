@@ -75,3 +75,20 @@ test("a message is shown as sent, its echo is not; tools, results and ends are i
     { kind: "turn", turnId: "u", outcome: "failed", reason: "agent_exited", text: "gone" },
   ]);
 });
+
+test("what was published where no agent was may be anything, and is shown where it is text", () => {
+  const message = { type: "user", message: { role: "user", content: [{ type: "text", text: "whole" }] } };
+  const payloads: unknown[] = [
+    "words",
+    { text: "short" },
+    message,
+    { message: "odd" },
+    [1],
+    {},
+    { message: { content: 7 } },
+  ];
+  const items = show(
+    payloads.map((payload, index) => event(index === 2 ? "EXTERNAL_EVENT" : "USER_EVENT", "query", payload)),
+  );
+  expect(items.map((item) => item.kind === "user" && item.text)).toEqual(["words", "short", "whole", "", "", "", ""]);
+});

@@ -178,7 +178,9 @@ export function createPipeOrder(): PipeOrder {
   };
 
   const cross = (event: LogEvent, head: JsonObject, payload: Uint8Array): Crossing[] => {
-    if (head.origin === "USER_EVENT") return onCommand(head, payload);
+    // What has no command_id was only kept: no agent has had it.
+    if (head.origin === "USER_EVENT" || head.origin === "EXTERNAL_EVENT")
+      return head.command_id === undefined ? [] : onCommand(head, payload);
     if (head.origin === "SYSTEM_EVENT") return onBroker(head, payload);
     return head.origin === "AGENT_EVENT" ? onAgent(event, head, payload) : [];
   };

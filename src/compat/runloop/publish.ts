@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { parseCommand } from "../../protocol/commands.schema.ts";
 import type { Accepted, Command } from "../../protocol/commands.ts";
 import type { RequestKind } from "../../protocol/events.ts";
-import type { JsonObject } from "../../protocol/json.ts";
+import { type JsonObject, stringField } from "../../protocol/json.ts";
 import { ID_LIMIT_CHARS } from "../../protocol/limits.ts";
 import { BrokerError } from "../../protocol/problems.ts";
 import { type Publication, parsePublication } from "../../protocol/runloop.schema.ts";
@@ -85,6 +85,21 @@ function noteRefused(session: Session, command: Command, actor: Actor, error: un
   return session.note(note, { id: actor.id });
 }
 
+/** The devbox is shut down: who still asks its agent is told at once, and does not wait for two minutes. */
+async function answerForNobody(
+  { context }: RunloopCall,
+  session: Session,
+  { payload }: Publication,
+  id: string,
+): Promise<void> {
+  const request_id = stringField(jsonObjectOf(payload), "request_id");
+  if (request_id === undefined || (await context.devboxes.rows.countOf(session.id)) === 0) return;
+  const response = { subtype: "error", request_id, error: "The devbox is shut down; nobody answers." };
+  const line = Buffer.from(JSON.stringify({ type: "control_response", response }));
+  const note = { id: `nobody:${id}`.slice(0, ID_LIMIT_CHARS), event_type: "control_response", payload: line } as const;
+  await session.note({ ...note, origin: "AGENT_EVENT" }, { id: "broker" });
+}
+
 async function take(call: RunloopCall, session: Session, event: Publication): Promise<Accepted> {
   const { auth, devboxes } = call.context;
   const id = requestIdOf(call.request) ?? randomUUID();
@@ -101,6 +116,7 @@ async function take(call: RunloopCall, session: Session, event: Publication): Pr
   const note = { id, event_type, origin, payload: storedPayload(payload) };
   const accepted = await session.note(note, actor);
   await devboxes.wake(session.id, plain);
+  if (origin === "USER_EVENT" && event_type === "control_request") await answerForNobody(call, session, event, id);
   return accepted;
 }
 

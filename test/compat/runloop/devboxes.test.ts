@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import {
   answer,
+  control,
   mountClaude,
   mountedAxon,
   ofType,
@@ -39,6 +40,14 @@ test("a devbox comes up, is found, changed, and shut down", async () => {
   const told = await live.event(ofType("devbox.shutdown"));
   expect(payloadOf(told)).toEqual({ devbox_id: raw.id });
   expect(live.events.filter(ofType("devbox.running"))).toHaveLength(1);
+  // Who asks its agent something does not wait for an answer that nobody gives.
+  await control(client, axon.id, "req_1_too_late", { subtype: "initialize", hooks: null });
+  const nobody = await live.event(ofType("control_response", "AGENT_EVENT"));
+  const late = await live.event(
+    (event) =>
+      event.sequence > nobody.sequence && event.payload.includes("req_1_too_late") && event.origin === "AGENT_EVENT",
+  );
+  expect(payloadOf(late)).toMatchObject({ type: "control_response", response: { subtype: "error" } });
   // The axon is there for another one.
   const next = await mountClaude(client, axon.id);
   expect(next.status).toBe("running");
@@ -59,6 +68,10 @@ test("a second try of a creation finds the first one's devbox", async () => {
   expect(two.id).toBe(one.id);
   expect((await make()).id).toBe(one.id);
   expect((await client.devboxes.list()).total_count).toBe(1);
+  // Of two that are different calls, one axon takes one.
+  const { id } = await client.axons.create({});
+  const others = await Promise.allSettled([mountClaude(client, id), mountClaude(client, id)]);
+  expect(others.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
 });
 
 test("what is not served is refused at once, and clearly", async () => {

@@ -211,4 +211,15 @@ test("what starts a turn may come as text, and from another system; everything e
   const { events } = await client.axons.events.list(axon.id, { limit: 5000 });
   expect(events.filter(({ event_type }) => event_type === "build_status")).toHaveLength(1);
   expect(last.payload).not.toContain("not for you");
+  // The record of the agent's pipes has what it was handed, and nothing else.
+  const transcript = await server.call("GET", `/v1/sessions/${axon.id}/transcript`);
+  const lines = transcript.text
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  const sent = lines
+    .filter(({ dir, msg }) => dir === "send" && msg.type === "user")
+    .map(({ msg }) => msg.message.content);
+  expect(sent).toEqual(["plain words", "with content", "from outside", "last"]);
+  expect(transcript.text).not.toContain("not for you");
 });

@@ -74,13 +74,19 @@ function refuseSecond(session: Session): void {
   });
 }
 
-async function make(creation: Creation, request: string | undefined): Promise<Devbox> {
-  const { context, principal, actor } = creation;
+/** What is asked for, by somebody who may. @throws BrokerError bad_request, not_available, forbidden, agent_arg_refused */
+async function readCreation(creation: Creation): Promise<{ input: NewDevbox; launch: Launch }> {
+  const { context, principal } = creation;
   const input = parseDevbox(creation.body);
   await checkSecrets(creation, input);
   const launch = readLaunch(input, context.options);
   context.auth.allow(principal, context.auth.actionOfCreation({ agent: launch.agent }));
   if (input.secrets) context.auth.allow(principal, "administer");
+  return { input, launch };
+}
+
+async function mount(creation: Creation, input: NewDevbox, launch: Launch, request: string | undefined) {
+  const { context, principal, actor } = creation;
   const session = await findAxon(context, principal, launch.axonId);
   refuseSecond(session);
   const devbox = await newDevbox(input, session, context);
@@ -106,6 +112,20 @@ async function make(creation: Creation, request: string | undefined): Promise<De
 /** Makes a devbox, or finds the one that this call has made before. */
 export function createCreator(): (creation: Creation) => Promise<Devbox> {
   const underWay = new Map<string, Promise<Devbox>>();
+  /** Of two devboxes for one axon the second finds the first one there. */
+  const lines = new Map<string, Promise<unknown>>();
+  const make = async (creation: Creation, request: string | undefined): Promise<Devbox> => {
+    const { input, launch } = await readCreation(creation);
+    const before = lines.get(launch.axonId) ?? Promise.resolve();
+    const made = before.then(() => mount(creation, input, launch, request));
+    const quiet = made.then(
+      () => undefined,
+      () => undefined,
+    );
+    lines.set(launch.axonId, quiet);
+    void quiet.then(() => lines.get(launch.axonId) === quiet && lines.delete(launch.axonId));
+    return made;
+  };
   return (creation) => {
     const { context, principal, requestId } = creation;
     if (requestId === undefined) return make(creation, undefined);

@@ -4,6 +4,9 @@ import type { Database, RunloopOptions } from "../port.ts";
 import { createDevboxRows, type Devbox, type DevboxRows, type ShutdownReason } from "./record.ts";
 import { statusOf } from "./status.ts";
 
+/** One that sleeps and wakes for months keeps the newest. */
+const MOST_TRANSITIONS = 200;
+
 /** Who says what the broker itself says. */
 const BROKER: Actor = Object.freeze({ id: "broker" });
 
@@ -94,7 +97,7 @@ export async function createDevboxes(parts: {
       const gone = status === "shutdown" && devbox.shutdown === undefined;
       await save({
         ...devbox,
-        transitions: [...devbox.transitions, transition],
+        transitions: [...devbox.transitions, transition].slice(-MOST_TRANSITIONS),
         ...(isUp && { phase: "up" as const }),
         ...(gone && { phase: "shutdown", shutdown: { reason: "api_shutdown", at_ms: Date.now() } }),
       });
@@ -111,7 +114,7 @@ export async function createDevboxes(parts: {
     if (event_type === undefined || session === undefined || session.view().state === "ended") return;
     const reason = session.view().reason;
     const payload = { devbox_id: devbox.id, ...(reason !== undefined && { reason }) };
-    const id = `${devbox.id}:${devbox.transitions.length}`;
+    const id = `${devbox.id}:${status}:${Date.now()}`;
     const bytes = Buffer.from(JSON.stringify(payload));
     await session.note({ id, event_type, origin: "SYSTEM_EVENT", payload: bytes }, BROKER);
   };
@@ -128,6 +131,8 @@ export async function createDevboxes(parts: {
     });
 
   const reached: Devboxes["reached"] = async (id, statuses, withinMs, signal) => {
+    // What has happened while nobody watched (a restart) is written down first.
+    await look(id);
     const { promise: over, resolve } = Promise.withResolvers<boolean>();
     const giveUp = (): void => resolve(false);
     const check = (): void => {
@@ -168,6 +173,8 @@ export async function createDevboxes(parts: {
   };
 
   const resume: Devboxes["resume"] = async (devbox, actor) => {
+    const status = statusOf(devbox, await sessionOf(devbox));
+    if (!["suspending", "suspended"].includes(status)) return;
     // An agent that is still being stopped is not to be started beside itself.
     await reached(devbox.id, ["suspended", "running", "failure"], options.holdMs, new AbortController().signal);
     const session = await sessionOf(devbox);
@@ -176,7 +183,12 @@ export async function createDevboxes(parts: {
     await look(devbox.id);
   };
 
-  for (const devbox of await rows.open()) adopt(devbox);
+  for (const devbox of await rows.open()) {
+    // The server died while it was made: the client has no answer, and its next try makes it.
+    const unmade = devbox.phase === "new" && (await sessionOf(devbox))?.agentStanding() === "none";
+    if (unmade) await rows.remove(devbox.id);
+    else adopt(devbox);
+  }
   const unwatch = sessions.watch(undefined, (view) => {
     const id = bySession.get(view.id);
     if (id !== undefined) look(id).catch(report);
@@ -199,7 +211,8 @@ export async function createDevboxes(parts: {
     },
     find,
     openOf: (sessionId) => open.get(bySession.get(sessionId) ?? ""),
-    statusOf: async (devbox) => statusOf(devbox, await sessionOf(devbox)),
+    // A list of many that are shut down opens no session.
+    statusOf: async (devbox) => statusOf(devbox, devbox.shutdown === undefined ? await sessionOf(devbox) : undefined),
     change,
     reached,
     async suspend(devbox, actor) {
