@@ -145,7 +145,10 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     written: (id) => void (detached || parts.isBroken() || apply({ type: "written", id })),
     away(isAway) {
       if (detached || parts.isBroken()) return;
+      // In the midst of what an earlier server may have shown: the session opens without the rest, which gets new numbers.
+      if (isAway && catchUp !== undefined) apply({ type: "recovered_away", jumpTo: catchUp.reserved });
       apply({ type: "away", isAway });
+      if (isAway) endCatchUp();
       clearTimeout(givingUp);
       // The others wait for as long as it takes.
       if (isAway && row.spec.runner?.when_away === "fail")
@@ -199,8 +202,10 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
   /** A CLI that never answers initialize is stopped; its exit fails the session with what stderr said. */
   const watchStart = (started: Run, initializeId: string): void => {
     const timer = setTimeout(() => {
-      const { phase } = state();
+      const { phase, isAway } = state();
       if (phase.name !== "starting" || phase.initializeId !== initializeId) return;
+      // It may have answered: its runner tells when it is back.
+      if (isAway) return watchStart(started, initializeId);
       startFault = `it did not answer initialize within ${parts.startTimeoutMs} ms`;
       started.stop({ eofMs: 0, termMs: 1000 });
     }, parts.startTimeoutMs);
@@ -257,6 +262,7 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
     },
     async close(patience) {
       closing = true;
+      clearTimeout(givingUp);
       starts.withdraw();
       if (patience === undefined) {
         await stdin;

@@ -51,9 +51,10 @@ export function createClaudeHosting(parts: ClaudeHostingParts): Hosting {
   const { store, lineLimitBytes, dialled, runner: local } = parts;
   const patience = { ...PATIENCE, ...parts.patience };
   const report = parts.report ?? ((error: unknown) => process.emitWarning(String(error)));
-  const placement = createPlacement({ store, local, dialled, ...patience, report });
   /** A runner that came back is rid of what nobody wants before it gets anything new. */
   const cleaning = new Map<Runner, Promise<void>>();
+  const cleaned = async (runner: Runner): Promise<void> => cleaning.get(runner);
+  const placement = createPlacement({ store, local, dialled, ...patience, cleaned, report });
   const places = new Map<string, NonNullable<Placed["dialled"]>>();
 
   const note = (row: Pick<SessionRow, "id">, placed: Placed | undefined): Placed | undefined => {
@@ -86,7 +87,8 @@ export function createClaudeHosting(parts: ClaudeHostingParts): Hosting {
     async reach(row, waiting, signal) {
       const placed = await placement.reach(row, waiting, signal);
       note(row, placed);
-      await cleaning.get(placed.runner);
+      // A link that broke meanwhile has been followed by another cleaning.
+      while (!signal.aborted && cleaning.has(placed.runner)) await orAborted(cleaning.get(placed.runner), signal);
     },
     async start(row, { run, cliSessionId, rerun }) {
       const placed = await placeOfRow(row);
@@ -166,6 +168,15 @@ export function createClaudeHosting(parts: ClaudeHostingParts): Hosting {
       places.delete(session.id);
     },
   };
+}
+
+/** Resolves when the work is done, or is not wanted any more. */
+async function orAborted(work: Promise<void> | undefined, signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const abort = (): void => resolve();
+  signal.addEventListener("abort", abort);
+  await Promise.race([work, promise]);
+  signal.removeEventListener("abort", abort);
 }
 
 const placeOf = ({ id, tenant, spec }: Pick<SessionRow, "id" | "tenant" | "spec">): SessionPlace => ({

@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
 import type { StopPatience } from "../agents/port.ts";
-import type { Runner } from "../agents/runner-port.ts";
 import { sweep } from "../agents/sweep.ts";
 import type { EventLog, Logs } from "../log/port.ts";
 import type { SessionView } from "../protocol/events.ts";
@@ -18,6 +17,7 @@ import { deleteSession, readInitialized, readSession, type SessionRow } from "./
 import { createSession, type ManagedSession, type SessionParts } from "./session.ts";
 import { createSlots, type SlotLimits } from "./slots.ts";
 import { restoredState } from "./state.ts";
+import { dropStrays } from "./stray-runs.ts";
 import type { Patience } from "./timers.ts";
 
 export interface SessionsParts {
@@ -84,6 +84,9 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
   const now = parts.now ?? Date.now;
   const opened = new Map<string, Promise<ManagedSession | undefined>>();
   const live = new Map<string, ManagedSession>();
+  /** Sessions that are being opened: the run that each one is about to join, or has begun. */
+  const joining = new Map<string, () => string | undefined>();
+  const reading = new Set<Promise<unknown>>();
   const watchers = new Set<{ tenant: string | undefined; changed: (view: SessionView) => void }>();
   const slots = createSlots(options, (tenant) => {
     let longest: Engine | undefined;
@@ -106,9 +109,17 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
   };
 
   const load = async (id: string): Promise<ManagedSession | undefined> => {
-    const row = await readSession(store, id);
-    if (row === undefined) return undefined;
-    const { snapshot } = row;
+    const read = readSession(store, id).then((found) => {
+      if (found !== undefined) joining.set(id, () => found.snapshot.run);
+      return found;
+    });
+    reading.add(read);
+    const row = await read.finally(() => reading.delete(read));
+    return row && openRow(row).finally(() => joining.delete(id));
+  };
+
+  const openRow = async (row: SessionRow): Promise<ManagedSession> => {
+    const { id, snapshot } = row;
     const joined =
       snapshot.run === undefined ? undefined : await hosting.join(row, snapshot.run, snapshot.process, closing.signal);
     // Another machine's processes are its runner's to sweep.
@@ -122,7 +133,9 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
     );
     const initialized = joined && (await readInitialized(store, id));
     const session = createSession(partsOf(row, log), restoredState(snapshot, last, initialized));
-    await session.engine.recover(joined, jumped);
+    joining.set(id, () => session.engine.state().run);
+    // A server that stops waits for nobody who still reads what an agent said: the next one reads it again.
+    await Promise.race([session.engine.recover(joined, jumped), whenAborted(closing.signal)]);
     live.set(id, session);
     return session;
   };
@@ -245,11 +258,10 @@ export async function createSessions(parts: SessionsParts): Promise<Sessions> {
 
   await openLeftovers(store, open, parts.report);
   await hosting.watchRunners(async (runner) => {
-    // A session that is being opened may be about to join its run.
-    await Promise.allSettled(opened.values());
-    const known = new Set([...live.values()].map((session) => session.engine.state().run));
-    const strays = runner.runs().filter((run) => !known.has(run));
-    await Promise.all(strays.map((run) => dropRun(runner, run)));
+    // Of these nobody knows yet which run they are about to join. How long the others take is their own runner's affair.
+    await Promise.allSettled(reading);
+    const lived = [...live.values()].map((session) => session.engine.state().run);
+    await dropStrays(runner, new Set([...lived, ...[...joining.values()].map((runOf) => runOf())]));
   });
   return sessions;
 }
@@ -272,21 +284,9 @@ async function openLeftovers(
   await Promise.all(opening);
 }
 
-/** The agent of no session: of one that was purged, or one whose last words are in the log already. */
-async function dropRun(runner: Pick<Runner, "join">, id: string): Promise<void> {
-  const run = await runner.join(id);
-  if (run === undefined) return;
+function whenAborted(signal: AbortSignal): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
-  // The newest may be its exit, which is what is waited for.
-  run.attach(Math.max(0, run.last - 1), {
-    output() {},
-    exited(_exit, number) {
-      run.acknowledge(number);
-      resolve();
-    },
-    written() {},
-    away: () => resolve(),
-  });
-  run.stop({ eofMs: 0, termMs: 1000 });
-  await promise;
+  if (signal.aborted) resolve();
+  signal.addEventListener("abort", () => resolve(), { once: true });
+  return promise;
 }

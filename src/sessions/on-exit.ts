@@ -224,7 +224,8 @@ export function onRecovered(work: Work, jumped: boolean, after: Omit<Exited, "ex
 }
 
 /** A server opened the session after another one's end, and its agent's runner is away: the agent may well live. */
-export function onRecoveredAway(work: Work): void {
+export function onRecoveredAway(work: Work, jumpTo = 0): void {
+  if (jumpTo > work.state.seq) change(work, { seq: jumpTo });
   tell(work, "session.recovered", { reason: "The server was restarted, and the runner of the agent is away." });
 }
 

@@ -45,6 +45,8 @@ export interface PlacementParts {
   readonly failAfterMs: number;
   /** How long such a session waits for a first runner. */
   readonly firstRunnerMs: number;
+  /** Resolves when the agents that a runner should not have any more are gone. */
+  readonly cleaned: (runner: Runner) => Promise<void>;
   readonly report: (error: unknown) => void;
 }
 
@@ -92,7 +94,10 @@ export function createPlacement(parts: PlacementParts): Placement {
 
   /** What purged sessions have left on a machine that was away. */
   const sweep = async ({ tenant, name, remote }: DialledRunner): Promise<void> => {
-    for (const sessionId of await readPurged(store, tenant, name)) {
+    const purged = await readPurged(store, tenant, name);
+    // An agent that still lives would make them anew.
+    await parts.cleaned(remote);
+    for (const sessionId of purged) {
       await remote.files.remove({ tenant, sessionId });
       await store.write([deletePlacement(sessionId)]);
     }

@@ -26,7 +26,7 @@ export type Signal =
     }
   | ({ readonly type: "exited" } & Exited)
   | ({ readonly type: "recovered"; readonly jumped: boolean } & Omit<Exited, "exit">)
-  | { readonly type: "recovered_away" }
+  | { readonly type: "recovered_away"; readonly jumpTo?: number }
   /** The runner has these lines of stdin; it cannot be reached; it can again. */
   | { readonly type: "written"; readonly id: number }
   | { readonly type: "away"; readonly isAway: boolean }
@@ -83,7 +83,7 @@ function take(work: Work, signal: Signal): void {
     case "recovered":
       return onRecovered(work, signal.jumped, signal);
     case "recovered_away":
-      return onRecoveredAway(work);
+      return onRecoveredAway(work, signal.jumpTo);
     case "away":
       return onAway(work, signal.isAway);
     case "waiting":

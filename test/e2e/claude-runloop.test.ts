@@ -170,7 +170,7 @@ describe.concurrent.each(CLI_VERSIONS)("claude $version", ({ path }) => {
       const first = await scene.connection({ handlers: { can_use_tool: () => never } });
       await first.send("touch");
       await expect.poll(() => first.asked.length, { timeout: 30_000 }).toBe(1);
-      await first.disconnect();
+      first.disconnect();
       const connection = await scene.connection({
         handlers: { can_use_tool: ({ input }) => ({ behavior: "allow", updatedInput: input }) },
       });
@@ -182,7 +182,7 @@ describe.concurrent.each(CLI_VERSIONS)("claude $version", ({ path }) => {
       const third = await scene.connection();
       await scene.turn(third, "hello");
       expect(third.asked).toEqual([]);
-      await third.disconnect();
+      third.disconnect();
 
       for await (const message of connection.receiveAgentResponse()) if (message["type"] === "result") break;
       await connection.send("stream");

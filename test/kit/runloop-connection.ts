@@ -25,7 +25,7 @@ export interface RunloopConnection {
   interrupt(): Promise<JsonObject>;
   setPermissionMode(mode: string): Promise<JsonObject>;
   setModel(model: string | null): Promise<JsonObject>;
-  disconnect(): Promise<void>;
+  disconnect(): void;
   /** The read loop has ended: nothing comes any more. */
   isDead(): boolean;
   readonly lastSequence: number | undefined;
@@ -55,7 +55,6 @@ export function createRunloopConnection(
   let isLeaving = false;
   let count = 0;
   let stream: { controller: AbortController } | undefined;
-  let reading: Promise<void> = Promise.resolve();
 
   const publish = (event_type: string, payload: JsonObject): Promise<unknown> =>
     client.axons.publish(axonId, {
@@ -176,7 +175,7 @@ export function createRunloopConnection(
       }
       const opened = await subscribe(options.afterSequence);
       // A target of 0 has no last event that would end the replay: the first live one does.
-      reading = read(opened);
+      void read(opened);
     },
     initialize: () => control({ subtype: "initialize", hooks: null }, INITIALIZE_MS),
     async send(text) {
@@ -199,12 +198,12 @@ export function createRunloopConnection(
     interrupt: () => control({ subtype: "interrupt" }),
     setPermissionMode: (mode) => control({ subtype: "set_permission_mode", mode }),
     setModel: (model) => control({ subtype: "set_model", model }),
-    async disconnect() {
+    disconnect() {
       isLeaving = true;
       for (const { reject } of pending.values()) reject(new Error("Client disconnected"));
       pending.clear();
+      // After an in-band 408 this aborts a request that is over: the client's stream then ends with the next event, or with the server.
       stream?.controller.abort();
-      await reading;
     },
   };
 }

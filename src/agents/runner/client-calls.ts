@@ -82,6 +82,8 @@ export function createClientCalls(name: string, patienceMs: number): ClientCalls
       add({ method, json, attachment: NO_BYTES, isTied: true, answered: told, failed() {} });
     },
     frame(frame) {
+      // What nobody has asked for is not kept: a piece of it could be followed by any number of others.
+      if (!pending.has(frame.channel)) return;
       const message = joiner.push(frame);
       if (message === undefined) return;
       const entry = pending.get(frame.channel);

@@ -97,14 +97,14 @@ async function dialForEver(
   };
   while (!stopping.aborted) {
     const connection = dial(target, linked, cut);
-    const end = await Promise.race([connection, aborted(stopping)]);
+    const end = await orAborted(connection, stopping);
     if (end === undefined) break;
     if (end.isFinal) return end;
     pauseMs = end.openMs >= GOOD_MS ? FIRST_PAUSE_MS : Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
     // With jitter: many runners lose the same broker at the same moment.
     const waitMs = Math.round(pauseMs * (0.5 + Math.random() / 2));
     tell(`no link to ${broker}: ${end.why}; trying again in ${waitMs} ms`);
-    await Promise.race([pause(waitMs), aborted(stopping)]);
+    await orAborted(pause(waitMs), stopping);
   }
   return undefined;
 }
@@ -115,11 +115,17 @@ async function pause(ms: number): Promise<void> {
   await promise;
 }
 
-function aborted(signal: AbortSignal): Promise<undefined> {
+/** undefined when the signal aborts first. It is listened to for no longer than that: a runner dials for years. */
+async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
+  if (signal.aborted) return undefined;
   const { promise, resolve } = Promise.withResolvers<undefined>();
-  if (signal.aborted) resolve(undefined);
-  signal.addEventListener("abort", () => resolve(undefined), { once: true });
-  return promise;
+  const abort = (): void => resolve(undefined);
+  signal.addEventListener("abort", abort);
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
 }
 
 /** @throws BrokerError config_invalid */

@@ -57,6 +57,8 @@ export interface DialledRunnersParts {
   readonly report: (error: BrokerError) => void;
   /** How long a name is kept for a machine that is away, in milliseconds. */
   readonly graceMs?: number;
+  /** How long a call waits for a runner that is away, in milliseconds. */
+  readonly patienceMs?: number;
 }
 
 const GRACE_MS = 60_000;
@@ -108,12 +110,14 @@ export function createDialledRunners(parts: DialledRunnersParts): DialledRunners
   return {
     refuseSecond,
     accept(identity, stream) {
+      // First of all: a stream that nobody listens to ends this process with its first error, even one that is refused.
+      const link = createStreamLink(stream);
       refuseSecond(identity);
       const entry = entryOf(identity.tenant, identity.name);
       const { process, ...machine } = identity;
       entry.stream?.destroy();
       Object.assign(entry, { machine, process, stream });
-      entry.offer(createStreamLink(stream));
+      entry.offer(link);
     },
     get: (tenant, name) => entryOf(tenant, name),
     list: (tenant) =>
@@ -139,6 +143,7 @@ function createEntry(parts: DialledRunnersParts, known: RegisteredRunner, told: 
     name,
     epoch: parts.epoch,
     broker: parts.broker,
+    ...(parts.patienceMs !== undefined && { patienceMs: parts.patienceMs }),
     connect: async (signal) => ({ link: await links.take(signal) }),
     // The runner, not the server, decides when to try again.
     isDialledIn: true,

@@ -201,6 +201,7 @@ function createHostRuns(parts: HostParts, changed: () => void) {
   const { settings, launcher, keep = KEEP } = parts;
   const runs = new Map<string, HostedRun>();
   const starting = new Map<string, Promise<HostedRun>>();
+  const leaving = new Map<string, Promise<void>>();
   const underWay = new Set<Promise<unknown>>();
   let isClosing = false;
 
@@ -226,11 +227,19 @@ function createHostRuns(parts: HostParts, changed: () => void) {
     return started;
   }
 
-  async function forget(run: string): Promise<void> {
+  /** Resolves when its agent is gone; for whoever asks again, too. */
+  function forget(run: string): Promise<void> {
     const known = runs.get(run);
-    if (known === undefined) return;
-    known.stop({ eofMs: 0, termMs: 0 });
+    if (known === undefined) return leaving.get(run) ?? Promise.resolve();
     runs.delete(run);
+    const left = leave(known).finally(() => leaving.delete(run));
+    leaving.set(run, left);
+    return left;
+  }
+
+  async function leave(known: HostedRun): Promise<void> {
+    known.stop({ eofMs: 0, termMs: 0 });
+    await known.gone;
     await known.forget();
     changed();
   }

@@ -45,6 +45,7 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
   let handlers: RunHandlers | undefined;
   let acknowledged = 0;
   let isAway = false;
+  let isGivenUp = false;
   let asked: StopPatience | undefined;
   // Of a run that was taken up while its runner was away, nothing is known before the runner says it.
   let lineLimitBytes = countOf(described["lineLimitBytes"]);
@@ -60,6 +61,8 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
   const lost = (): AgentExit => ({ ...LOST, sentUpTo: stdin.sent() });
 
   function joined(json: JsonObject, over: Link): void {
+    // Given up since it was asked: nothing goes to it any more.
+    if (isGivenUp) return;
     if (json["known"] !== true) {
       queue.end(lost());
       return;
@@ -113,7 +116,8 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
       calls.tell("stop", { run: id, ...patience });
     },
     abandon() {
-      if (queue.hasEnded()) return;
+      if (queue.hasEnded() || isGivenUp) return;
+      isGivenUp = true;
       link = undefined;
       stdin.unlinked();
       queue.interrupt();

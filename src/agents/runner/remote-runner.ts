@@ -94,12 +94,12 @@ export function createRemoteRunner(parts: RemoteRunnerParts): RemoteRunner {
 
   return {
     name: parts.name,
-    files: createRemoteFiles(calls),
+    files: createRemoteFiles(calls, runs.getRid),
     linked: () => first.promise,
     isLinked: () => link !== undefined,
     adopt: (run, process) => runs.add(run, runs.newChannel(), { ...(process && { process, pid: process.pid }) }, link),
     async start(request) {
-      await runs.whenRid();
+      await runs.getRid();
       const channel = runs.newChannel();
       const { json } = await calls.call("start", { request, channel });
       return runs.add(request.run, channel, json, link);
@@ -126,19 +126,25 @@ function createRemoteRuns(calls: ClientCalls) {
   const forgotten = new Set<string>();
   /** Given up while the runner was away: these may still live, and must be gone before it gets anything new. */
   const abandoned = new Set<string>();
-  let rid = Promise.withResolvers<void>();
   let nextChannel = 1;
 
   function forget(run: string): void {
     calls.tell("forget", { run }, () => {
       forgotten.delete(run);
-      if (abandoned.delete(run) && abandoned.size === 0) rid.resolve();
+      abandoned.delete(run);
     });
   }
 
   return {
     list: () => [...known],
-    whenRid: (): Promise<void> => (abandoned.size === 0 ? Promise.resolve() : rid.promise),
+    /** What was given up is gone. @throws BrokerError runner_unavailable, as for any call */
+    async getRid(): Promise<void> {
+      const gone = [...abandoned].map(async (run) => {
+        await calls.call("forget", { run });
+        abandoned.delete(run);
+      });
+      await Promise.all(gone);
+    },
     newChannel: () => nextChannel++,
     add(run: string, channel: number, described: JsonObject, over: Link | undefined): Run {
       const done = (): void => {
@@ -149,12 +155,16 @@ function createRemoteRuns(calls: ClientCalls) {
         forget(run);
       };
       const abandon = (): void => {
-        if (abandoned.size === 0) rid = Promise.withResolvers();
         abandoned.add(run);
         done();
       };
       const remote = createRemoteRun({ id: run, channel, described, calls, link: over, done, abandon });
-      byChannel.delete(byId.get(run)?.channel ?? 0);
+      const former = byId.get(run);
+      if (former !== undefined) {
+        byChannel.delete(former.channel);
+        // Nothing reaches that one any more: whoever waits for its end must not do so for ever.
+        former.away(true);
+      }
       byId.set(run, remote);
       byChannel.set(channel, remote);
       known.add(run);
@@ -175,7 +185,7 @@ function createRemoteRuns(calls: ClientCalls) {
   };
 }
 
-function createRemoteFiles(calls: ClientCalls): RunnerFiles {
+function createRemoteFiles(calls: ClientCalls, getRid: () => Promise<void>): RunnerFiles {
   return {
     async readTranscript(place, cliSessionId) {
       const { json, attachment } = await calls.call("read", { place, cliSessionId });
@@ -190,6 +200,8 @@ function createRemoteFiles(calls: ClientCalls): RunnerFiles {
       await calls.call("store", { place, cliSessionId, files }, attachment);
     },
     async remove(place) {
+      // An agent that still lives would make its folders anew.
+      await getRid();
       await calls.call("remove", { place });
     },
   };

@@ -28,7 +28,7 @@ verifies(
       for await (const _message of first.receiveAgentResponse());
     }
     expect(first.asked).toHaveLength(1);
-    await first.disconnect();
+    first.disconnect();
 
     const seen: AxonEventView[] = [];
     const second = createRunloopConnection(api, axonId, { onAxonEvent: (event) => seen.push(event) });
@@ -43,7 +43,7 @@ verifies(
     const numbers = seen.map((event) => event.sequence);
     expect(numbers.length).toBeGreaterThan(10_000);
     expect(numbers).toEqual([...new Set(numbers)].sort((a, b) => a - b));
-    await second.disconnect();
+    second.disconnect();
   },
   60_000,
 );
