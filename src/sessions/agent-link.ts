@@ -105,7 +105,7 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
   const exited = async (exit: AgentExit, number: number, target: Run): Promise<void> => {
     const { cliSessionId } = state();
     // What is written from here on never gets there.
-    const taken = hasUnsureTurns(state()) ? await hosting.messagesTaken(row, cliSessionId) : new Set<string>();
+    const taken = await takenMessages(hosting, row, state(), cliSessionId);
     if (detached) return;
     run = undefined;
     clearTimeout(givingUp);
@@ -279,3 +279,14 @@ export function createAgentLink(parts: AgentLinkParts, initialMark: number): Age
 }
 
 const NEVER_STARTED: AgentExit = { code: null, signal: null, how: "exited", stderrTail: "" };
+
+/** Which messages the conversation of a dead agent has; undefined = each counts as taken. */
+export async function takenMessages(
+  hosting: Pick<Hosting, "messagesTaken">,
+  row: SessionRow,
+  state: State,
+  cliSessionId: string,
+): Promise<ReadonlySet<string> | undefined> {
+  if (row.spec.failsWithAgent === true) return undefined;
+  return hasUnsureTurns(state) ? hosting.messagesTaken(row, cliSessionId) : new Set<string>();
+}

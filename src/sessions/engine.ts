@@ -5,11 +5,10 @@ import { seq } from "../protocol/ids.ts";
 import { isJsonObject, type JsonObject } from "../protocol/json.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import type { Write } from "../store/port.ts";
-import { type AgentLink, createAgentLink } from "./agent-link.ts";
+import { type AgentLink, createAgentLink, takenMessages } from "./agent-link.ts";
 import { encodeDraft } from "./encode.ts";
 import type { Hosting, JoinedRun } from "./hosting.ts";
 import type { SessionMemory } from "./memory.ts";
-import { hasUnsureTurns } from "./on-exit.ts";
 import type { AuditNote, Decide, TurnEnd } from "./port.ts";
 import { type SessionRow, saveInitialized, saveState } from "./rows.ts";
 import type { Slots } from "./slots.ts";
@@ -186,8 +185,9 @@ export function createEngine(parts: EngineParts, initial: State, mark: number): 
         if (joined.isAway) apply({ type: "recovered_away" });
         await link.join(joined, row.reserved);
       } else {
-        const unsure = hasAgent(state) && hasUnsureTurns(state);
-        const taken = unsure ? await hosting.messagesTaken(row, state.cliSessionId) : new Set<string>();
+        const taken = hasAgent(state)
+          ? await takenMessages(hosting, row, state, state.cliSessionId)
+          : new Set<string>();
         apply({ type: "recovered", jumped, taken, continues: row.spec.onCrash === "continue" });
       }
       timers.watch(undefined);

@@ -37,6 +37,7 @@ function mounted(row: SessionRow, mount: Mount): RowChange {
     agent,
     cwd: folder,
     ownFolder: cwd === undefined,
+    failsWithAgent: true as const,
     ...(secrets !== undefined && { secrets }),
     ...(idleTimeoutS !== undefined && { idleTimeoutS }),
   };

@@ -12,6 +12,8 @@ export interface Spec {
   readonly cwd: string;
   /** The client named the folder: purge leaves it alone. */
   readonly ownFolder: boolean;
+  /** A turn that its agent had fails when that dies, even if the message never got into the conversation: Runloop's clients wait for that. */
+  readonly failsWithAgent?: true;
   /** Variables of its agent whose values are secrets of its tenant, by name. */
   readonly secrets?: Readonly<Record<string, string>>;
   /** It has no agent until one is mounted. */

@@ -39,6 +39,23 @@ verifies(
   },
 );
 
+test("a message that the agent never read fails with it, and is not run behind its sender's back", async () => {
+  await using server = await startServer();
+  const client = runloopClient(server.url);
+  const { axon } = await mountedAxon(client);
+  using live = await watchAxon(client, axon.id);
+  const { body } = await server.call("GET", `/v1/sessions/${axon.id}`);
+  process.kill(body.agent.pid, "SIGSTOP");
+  await say(client, axon.id, "unread");
+  await live.event(ofType("turn.started"));
+  process.kill(body.agent.pid, "SIGKILL");
+  expect(payloadOf(await live.event(ofType("result", "AGENT_EVENT")))).toMatchObject({ is_error: true });
+  await live.event(ofType("turn.failed"));
+  await say(client, axon.id, "read");
+  await live.event((event) => event.event_type === "assistant" && event.payload.includes("echo: read"));
+  expect(live.events.filter(ofType("turn.started"))).toHaveLength(2);
+});
+
 test("whoever waits for an answer of an agent that has died gets an error", async () => {
   await using server = await startServer();
   const client = runloopClient(server.url);
