@@ -71,7 +71,7 @@ export async function countSessions(store: Store, { cursor: _page, ...filter }: 
   return Number(row?.["found"] ?? 0);
 }
 
-const RUNNER = "(SELECT runner FROM session_runner WHERE session = sessions.id) AS runner";
+const RUNNER = "(SELECT runner FROM session_runner WHERE session = sessions.id AND current = 1) AS runner";
 
 /** A page of sessions, newest first. `liveView` gives what is known beyond the store. @throws BrokerError bad_request for a foreign cursor */
 export async function listSessions(

@@ -273,7 +273,7 @@ async function openLeftovers(
   report: SessionsParts["report"],
 ): Promise<void> {
   const sql =
-    "SELECT id, session_runner.session IS NOT NULL AS elsewhere FROM sessions LEFT JOIN session_runner ON session = id WHERE live = 1";
+    "SELECT id, session_runner.session IS NOT NULL AS elsewhere FROM sessions LEFT JOIN session_runner ON session = id AND current = 1 WHERE live = 1";
   const leftovers = await store.read(sql);
   const opening = leftovers.map(async (row) => {
     const id = String(row["id"]);

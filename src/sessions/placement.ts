@@ -4,7 +4,7 @@ import { stringField } from "../protocol/json.ts";
 import { BrokerError } from "../protocol/problems.ts";
 import type { Store } from "../store/port.ts";
 import type { SessionRow, Spec } from "./rows.ts";
-import { deletePlacement, markPurged, readPlacement, readPurged, savePlacement } from "./runner-rows.ts";
+import { deletePlacement, readPlacement, readPlacements, readPurged, savePlacement } from "./runner-rows.ts";
 
 /** Whose runner, and what it says of its machine. */
 export interface Placed {
@@ -31,7 +31,7 @@ export interface Placement {
   reach(row: Placeable, waiting: (reason: string) => void, signal: AbortSignal): Promise<Placed>;
   /** Resolves with true as soon as the runner is linked, with false after a time. */
   back(runner: DialledRunner, withinMs: number, signal: AbortSignal): Promise<boolean>;
-  /** Removes a purged session's folders: now, or when its runner is back. */
+  /** Removes a purged session's folders (it is marked as purged): now, or when a runner that has them is back. */
   remove(session: { readonly id: string; readonly tenant: string }): Promise<void>;
   close(): void;
 }
@@ -99,7 +99,7 @@ export function createPlacement(parts: PlacementParts): Placement {
     await parts.cleaned(remote);
     for (const sessionId of purged) {
       await remote.files.remove({ tenant, sessionId });
-      await store.write([deletePlacement(sessionId)]);
+      await store.write([deletePlacement(sessionId, name)]);
     }
   };
   const stopSweeping = dialled?.onLinked((runner) => void sweep(runner).catch(parts.report));
@@ -122,7 +122,7 @@ export function createPlacement(parts: PlacementParts): Placement {
       const runner = await until(look, when_away === "wait" ? Number.POSITIVE_INFINITY : patienceMs, signal);
       if (runner === undefined) throw away(bound, labels);
       if (runner.name !== bound) {
-        await store.write([savePlacement(id, tenant, runner.name)]);
+        await store.write(savePlacement(id, tenant, runner.name));
         names.set(id, runner.name);
       }
       return placed(runner);
@@ -130,12 +130,13 @@ export function createPlacement(parts: PlacementParts): Placement {
     back: async (runner, withinMs, signal) =>
       (await until(() => runner.isLinked() || undefined, withinMs, signal)) === true,
     async remove({ id, tenant }) {
-      const name = await nameOf(id);
       names.delete(id);
-      if (name === undefined) return local?.files.remove({ tenant, sessionId: id });
-      await store.write([markPurged(id)]);
-      const runner = dialled?.get(tenant, name);
-      if (runner?.isLinked() === true) await sweep(runner).catch(parts.report);
+      const runners = await readPlacements(store, id);
+      if (runners.length === 0) return local?.files.remove({ tenant, sessionId: id });
+      for (const name of runners) {
+        const runner = dialled?.get(tenant, name);
+        if (runner?.isLinked() === true) await sweep(runner).catch(parts.report);
+      }
     },
     close: () => stopSweeping?.(),
   };

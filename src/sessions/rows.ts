@@ -3,6 +3,7 @@ import { type Seq, seq, sessionId } from "../protocol/ids.ts";
 import { isJsonObject, type JsonObject } from "../protocol/json.ts";
 import type { AgentOptions } from "../protocol/sessions.schema.ts";
 import type { Row, Store, Write } from "../store/port.ts";
+import { markPurged } from "./runner-rows.ts";
 import { needsServer, restoredState, type Snapshot, type State, sessionState, snapshotOf } from "./state.ts";
 
 /** What was asked for at creation; of what mounts an agent, with the mount. Besides, only idleTimeoutS ever changes. */
@@ -114,9 +115,12 @@ export function saveLabels({ id, name, metadata, spec }: SessionRow, now: number
 
 /** What a session leaves in tables of its own, without its events. */
 export function deleteSession(id: string): Write[] {
-  return ["commands", "used_ids", "idempotency", "session_initialized", "transcript_entries"]
-    .map((table) => ({ sql: `DELETE FROM ${table} WHERE session = ?`, params: [id] }))
-    .concat([{ sql: "DELETE FROM sessions WHERE id = ?", params: [id] }]);
+  const tables = ["commands", "used_ids", "idempotency", "session_initialized", "transcript_entries"];
+  return [
+    ...tables.map((table) => ({ sql: `DELETE FROM ${table} WHERE session = ?`, params: [id] })),
+    markPurged(id),
+    { sql: "DELETE FROM sessions WHERE id = ?", params: [id] },
+  ];
 }
 
 export async function readSession(store: Store, id: string): Promise<SessionRow | undefined> {

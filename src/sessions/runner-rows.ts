@@ -33,27 +33,37 @@ export function saveRunner({ tenant, name, instance, labels, about, seenAtMs }: 
 
 /** The name of the runner that a session lives on; undefined for the server's own, and where none was chosen yet. */
 export async function readPlacement(store: Store, session: string): Promise<string | undefined> {
-  const [row] = await store.read("SELECT runner FROM session_runner WHERE session = ?", [session]);
+  const [row] = await store.read("SELECT runner FROM session_runner WHERE session = ? AND current = 1", [session]);
   return row && textOf(row, "runner");
 }
 
-export function savePlacement(session: string, tenant: string, runner: string): Write {
-  return {
-    sql: "INSERT OR REPLACE INTO session_runner (session, tenant, runner) VALUES (?, ?, ?)",
-    params: [session, tenant, runner],
-  };
+/** It lives there from now on. Where it lived before, its folders stay until it is purged. */
+export function savePlacement(session: string, tenant: string, runner: string): Write[] {
+  return [
+    { sql: "UPDATE session_runner SET current = 0 WHERE session = ?", params: [session] },
+    {
+      sql: "INSERT OR REPLACE INTO session_runner (session, tenant, runner) VALUES (?, ?, ?)",
+      params: [session, tenant, runner],
+    },
+  ];
 }
 
-/** The session is gone; its folders are not yet. */
+/** The session is gone; its folders are not yet. Part of the transaction that removes it. */
 export const markPurged = (session: string): Write => ({
   sql: "UPDATE session_runner SET purged = 1 WHERE session = ?",
   params: [session],
 });
 
-export const deletePlacement = (session: string): Write => ({
-  sql: "DELETE FROM session_runner WHERE session = ?",
-  params: [session],
+export const deletePlacement = (session: string, runner: string): Write => ({
+  sql: "DELETE FROM session_runner WHERE session = ? AND runner = ?",
+  params: [session, runner],
 });
+
+/** Where a session has folders. */
+export async function readPlacements(store: Store, session: string): Promise<readonly string[]> {
+  const rows = await store.read("SELECT runner FROM session_runner WHERE session = ?", [session]);
+  return rows.map((row) => textOf(row, "runner"));
+}
 
 /** Purged sessions whose folders that runner still has. */
 export async function readPurged(store: Store, tenant: string, runner: string): Promise<readonly string[]> {

@@ -194,12 +194,15 @@ export const MIGRATIONS: readonly Migration[] = [
         PRIMARY KEY (tenant, name)
       ) STRICT;
 
-      -- purged = 1: the session is gone, and its folders on that machine are to be removed when the runner is back.
+      -- Every runner that a session has folders on; current = 1: it lives there. purged = 1: the session is gone, and its folders are to be
+      -- removed when the runner is back.
       CREATE TABLE session_runner (
-        session TEXT NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL,
         tenant TEXT NOT NULL,
         runner TEXT NOT NULL,
-        purged INTEGER NOT NULL DEFAULT 0
+        current INTEGER NOT NULL DEFAULT 1,
+        purged INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (session, runner)
       ) STRICT;
       CREATE INDEX session_runner_by_name ON session_runner (tenant, runner);
     `,

@@ -74,7 +74,7 @@ verifies(
   "fail: after a while the agent is given up and its turn fails; the next message starts on another runner; the old agent ends when its runner is back",
   async () => {
     await using world = await setUp("fail");
-    const { server, proxy, box, session, socket, key } = world;
+    const { server, proxy, box, session, socket, key, folder } = world;
     const turn = await send(server, session.id, "!until stop 20 5");
     await socket.next("event", of("tool_progress"));
     const pid = field(socket.events(session.id).find(of("agent.started")), "pid");
@@ -90,10 +90,13 @@ verifies(
     expect((await socket.next("event", ended(next))).event_type).toBe("turn.completed");
     expect((await server.call("GET", `/v1/sessions/${session.id}`)).body.runner.name).toBe("other");
     expect(runs(pid)).toBe(true);
+    expect(existsSync(folder)).toBe(true);
+    expect((await server.call("DELETE", `/v1/sessions/${session.id}?purge=true`)).status).toBe(204);
     const from = box.lines.length;
     proxy.refuse(false);
     await box.said("linked", from);
-    await expect.poll(() => runs(pid), { interval: 20, timeout: 5000 }).toBe(false);
+    // What it left on the first machine goes, too.
+    await expect.poll(() => [runs(pid), existsSync(folder)], { interval: 20, timeout: 5000 }).toEqual([false, false]);
   },
 );
 
