@@ -13,6 +13,9 @@ import type { Actor, AuditNote, Session, Sessions } from "./port.ts";
 import { insertSession, type SessionRow, type Spec } from "./rows.ts";
 import { newState, snapshotOf } from "./state.ts";
 
+/** A session that asks for no runner, on a server that has none of its own. */
+const ANY_RUNNER = { labels: {}, when_away: "wait" } as const;
+
 export type Owner = Parameters<Sessions["create"]>[1];
 
 export interface CreationParts {
@@ -56,6 +59,8 @@ export async function insertNew(
     ...(input.idle_timeout_s !== undefined && { idleTimeoutS: input.idle_timeout_s }),
     ...(input.runner && { runner: input.runner }),
   };
+  // Said in so many words where there is no runner of the server's own: another start, with one, must not take it for its.
+  const placed = isLocal(spec) || spec.runner !== undefined ? spec : { ...spec, runner: ANY_RUNNER };
   // A runner elsewhere makes them at the first start, by the same rules.
   const folders = isLocal(spec)
     ? await sessionFolders({ workspaceRoot, dataDir, tenant: owner.tenant, sessionId: id, ...cwd })
@@ -70,7 +75,7 @@ export async function insertNew(
     head: seq(0),
     reserved: 0,
     mark: 0,
-    spec: { ...spec, cwd: folders.relativeCwd },
+    spec: { ...placed, cwd: folders.relativeCwd },
     snapshot: snapshotOf(state),
   };
   const note = creationNote(input, owner.actor);

@@ -12,6 +12,7 @@ import { startFaultProxy } from "../kit/fault-proxy.ts";
 import { orphansOf } from "../kit/model-messages.ts";
 import { ADMIN_KEY } from "../kit/server.ts";
 import { makeTempDir } from "../kit/temp-dir.ts";
+import { until } from "../kit/until.ts";
 import { verifies } from "../kit/verifies.ts";
 import { watch } from "../kit/watched-session.ts";
 
@@ -87,7 +88,7 @@ for (const { version, path } of CLI_VERSIONS) {
         const watched = stack.use(watch(session, folder));
 
         const streamed = watched.send("stream");
-        await expect.poll(() => proxy.connections(), { timeout: 20_000 }).toBeGreaterThan(4);
+        await until(() => proxy.connections() > 4);
         model.release("stream");
         expect(await watched.end(streamed.turnId)).toMatchObject({ event_type: "turn.completed" });
 
@@ -95,7 +96,7 @@ for (const { version, path } of CLI_VERSIONS) {
         await (await watched.request()).allow();
         await watched.file("up");
         const before = proxy.connections();
-        await expect.poll(() => proxy.connections(), { timeout: 20_000 }).toBeGreaterThan(before + 1);
+        await until(() => proxy.connections() > before + 1);
         writeFileSync(join(folder, "go"), "");
         expect(await watched.end(waited.turnId)).toMatchObject({ event_type: "turn.completed" });
 

@@ -91,6 +91,9 @@ verifies(
     await box.said("linked");
     const socket = await server.socket({ query: `?session=${session.id}&after=0` });
     expect((await socket.next("event", ended(turn))).event_type).toBe("turn.completed");
+    // It stays there, whatever runner the next server has of its own.
+    const view = (await server.call("GET", `/v1/sessions/${session.id}`)).body;
+    expect(view.runner).toEqual({ labels: {}, when_away: "wait", name: "box" });
   },
 );
 

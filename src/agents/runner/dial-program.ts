@@ -137,7 +137,7 @@ function addressOf({ broker, name, labels }: DialProgramOptions, instance: strin
     throw new BrokerError("config_invalid", message, { details: { name: "broker" } });
   }
   url.protocol = protocol;
-  url.pathname = `${url.pathname.replace(/\/+$/, "")}/v1/runner`;
+  url.pathname = `${url.pathname.replace(/\/+$/, "").replace(/\/v1\/runner$/, "")}/v1/runner`;
   url.hash = "";
   url.search = "";
   const query = { name, instance, process: randomBytes(16).toString("hex") };

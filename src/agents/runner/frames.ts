@@ -42,7 +42,8 @@ export type FrameFaultReason =
   | "frame_kind_unknown"
   | "frame_flags_unknown"
   | "frame_not_json"
-  | "hello_expected";
+  | "hello_expected"
+  | "window_exceeded";
 
 /** Bytes that no peer of ours sends. The link that they came on is of no further use. */
 export class FrameFault extends Error {

@@ -1,5 +1,6 @@
 import type { LineCutter } from "../lines.ts";
 import type { AgentExit, AgentOutput } from "../port.ts";
+import { FrameFault } from "./frames.ts";
 
 /** One run's output on the server's side: in order, numbered, one delivery after the other. */
 export interface OutputQueue {
@@ -7,6 +8,7 @@ export interface OutputQueue {
   start(after: number, isPastExit: boolean): void;
   /** A new stream begins behind this line. */
   begin(from: number): void;
+  /** @throws FrameFault when more is held than a runner may have sent */
   push(bytes: Buffer): void;
   /** Without a number it is the one after what has been handed over when the exit is told: what the runner had beyond that is lost. */
   end(exit: AgentExit, number?: number): void;
@@ -31,6 +33,9 @@ export interface OutputQueueParts {
 /** The runner's window is four of these: it never waits for what we have not told yet. */
 const TOLD_STEP_BYTES = 256 * 1024;
 
+/** Four windows of a runner of ours. */
+const HELD_LIMIT_BYTES = 4 * 1024 * 1024;
+
 type Item = Buffer | { readonly exit: AgentExit; readonly number: number | undefined };
 
 export function createOutputQueue(parts: OutputQueueParts): OutputQueue {
@@ -43,6 +48,7 @@ export function createOutputQueue(parts: OutputQueueParts): OutputQueue {
   let isStarted = false;
   let isDelivering = false;
   let hasFailed = false;
+  let heldBytes = 0;
   let hasEnded = false;
 
   function fail(error: unknown): void {
@@ -101,8 +107,10 @@ export function createOutputQueue(parts: OutputQueueParts): OutputQueue {
     while (isStarted && !isDelivering) {
       const item = waiting.shift();
       if (item === undefined) return;
-      if (Buffer.isBuffer(item)) deliver(item);
-      else tellExit(item.exit, item.number);
+      if (Buffer.isBuffer(item)) {
+        heldBytes -= item.length;
+        deliver(item);
+      } else tellExit(item.exit, item.number);
     }
   }
 
@@ -124,6 +132,7 @@ export function createOutputQueue(parts: OutputQueueParts): OutputQueue {
     begin(from) {
       stream += 1;
       waiting = [];
+      heldBytes = 0;
       cutter = parts.cutter();
       takenBytes = 0;
       toldBytes = 0;
@@ -131,13 +140,20 @@ export function createOutputQueue(parts: OutputQueueParts): OutputQueue {
     },
     push(bytes) {
       // The usual case, without a queue.
-      if (isStarted && !isDelivering && waiting.length === 0) deliver(bytes);
-      else waiting.push(bytes);
+      if (isStarted && !isDelivering && waiting.length === 0) {
+        deliver(bytes);
+        return;
+      }
+      waiting.push(bytes);
+      // A runner of ours stops at its window; what is not ours must not fill the server's memory.
+      heldBytes += bytes.length;
+      if (heldBytes > HELD_LIMIT_BYTES) throw new FrameFault("window_exceeded");
     },
     end: (exit, number) => add({ exit, number }),
     interrupt() {
       stream += 1;
       waiting = [];
+      heldBytes = 0;
     },
   };
 }

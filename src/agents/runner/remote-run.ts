@@ -37,6 +37,9 @@ export interface RemoteRunParts {
   readonly abandon: () => void;
 }
 
+/** The largest limit that a server can be given (options.ts). */
+const LINE_MOST_BYTES = 512 * 1024 * 1024;
+
 const LOST: AgentExit = { code: null, signal: null, how: "exited", stderrTail: "", lost: true };
 
 export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
@@ -48,7 +51,7 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
   let isGivenUp = false;
   let asked: StopPatience | undefined;
   // Of a run that was taken up while its runner was away, nothing is known before the runner says it.
-  let lineLimitBytes = countOf(described["lineLimitBytes"]);
+  let lineLimitBytes = lineLimitOf(described);
   const stdin = createStdinQueue(channel, countOf(described["written"]));
   const queue = createOutputQueue({
     cutter: (): LineCutter => createLineCutter(lineLimitBytes),
@@ -68,7 +71,7 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
       return;
     }
     link = over;
-    lineLimitBytes = countOf(json["lineLimitBytes"]);
+    lineLimitBytes = lineLimitOf(json);
     stdin.linked(over, stdinThere(json));
     if (acknowledged > 0) over.send({ kind: "ack", channel, count: acknowledged });
     if (asked !== undefined) calls.tell("stop", { run: id, ...asked });
@@ -152,6 +155,9 @@ export function createRemoteRun(parts: RemoteRunParts): RemoteRun {
 function stdinThere(described: JsonObject): StdinThere {
   return { taken: countOf(described["written"]), unwrittenBytes: countOf(described["unwrittenBytes"]) };
 }
+
+/** A runner elsewhere may say anything: a line without an end must not grow for ever. */
+const lineLimitOf = (described: JsonObject): number => Math.min(countOf(described["lineLimitBytes"]), LINE_MOST_BYTES);
 
 function countOf(value: unknown): number {
   return typeof value === "number" && Number.isSafeInteger(value) && value >= 0 ? value : 0;

@@ -48,6 +48,10 @@ export function acceptRunner(ws: WebSocket, request: FastifyRequest, context: Ap
   };
   context.live.add({ kind: "runner", principal: () => principal ?? undefined, close, closed });
   if (principal === null) return ws.terminate();
+  // Its key may have been revoked while the upgrade was under way: from here on `live` sees to that.
+  authenticate(context.auth, request, request.originKind, undefined).catch((error: unknown) =>
+    close(error instanceof BrokerError ? error : new BrokerError("internal", "Try again.", { cause: error })),
+  );
   const identity = identityOf(principal, request);
   const fields = { tenant: identity.tenant, runner: identity.name };
   try {
