@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { publishUser, runloopClient } from "../../kit/runloop-client.ts";
+import { publishUser, runloopClient, watchAxon } from "../../kit/runloop-client.ts";
 import { startServer } from "../../kit/server.ts";
 import { verifies } from "../../kit/verifies.ts";
 
@@ -37,7 +37,12 @@ test("axons are made, read, changed, listed and deleted as Runloop's clients do 
   const page = await client.axons.list({ limit: 1 });
   expect([page.has_more, page.total_count]).toEqual([true, 3]);
 
+  expect((await client.axons.update(first.id, { metadata: null })).metadata).toEqual({ team: "a" });
+  expect((await client.axons.update(first.id, { metadata: {} })).metadata).toEqual({});
+  await client.axons.update(first.id, { metadata: { team: "a" } });
+  using reader = await watchAxon(client, third.id);
   await client.axons.delete(third.id);
+  expect(await reader.ended).toBeUndefined();
   await expect(client.axons.retrieve(third.id)).rejects.toMatchObject({ status: 404, message: "404 Axon not found." });
   await expect(client.axons.publish(third.id, external("{}"))).rejects.toMatchObject({ status: 404 });
   expect(await ids({})).toEqual([bare.id, first.id]);

@@ -112,7 +112,7 @@ test("variables and secrets reach that agent alone; what is mapped or left out i
   await using server = await startServer();
   const client = runloopClient(server.url);
   await client.secrets.create({ name: "MODEL_KEY", value: "sk-secret" });
-  const { axon } = await mountedAxon(client, {
+  const { axon, devbox } = await mountedAxon(client, {
     environment_variables: { PATH: "/opt/devbox/bin", GREETING: "hi" },
     secrets: { ANTHROPIC_API_KEY: "MODEL_KEY" },
     launch_parameters: { launch_commands: ["curl x | bash"] },
@@ -133,6 +133,8 @@ test("variables and secrets reach that agent alone; what is mapped or left out i
   const logs = live.events.filter(ofType("agent.log")).map((event) => payloadOf(event));
   expect(logs.map(({ log_type }) => log_type)).toEqual(["broker", "broker"]);
   expect(logs.map(({ message }) => message).join()).toMatch(/PATH.*launch_commands/s);
+  const listed = await client.devboxes.logs.list(devbox.id);
+  expect(listed.logs.map(({ message }) => message)).toEqual(logs.map(({ message }) => message));
   const session = await server.call("GET", `/v1/sessions/${axon.id}`);
   expect(session.text).not.toContain("sk-secret");
 });
@@ -162,7 +164,7 @@ verifies("RUNLOOP-A13", "what of a devbox is not served answers 501, and not to 
   const { devbox } = await mountedAxon(client);
   const notServed = { status: 501, headers: expect.objectContaining({ "x-should-retry": "false" }) };
   await expect(client.devboxes.execute(devbox.id, { command: "ls" })).rejects.toMatchObject(notServed);
-  await expect(client.devboxes.logs.list(devbox.id)).rejects.toMatchObject(notServed);
+  await expect(client.devboxes.diskSnapshots.list()).rejects.toMatchObject({ status: 404 });
   await expect(client.devboxes.readFileContents(devbox.id, { file_path: "x" })).rejects.toMatchObject(notServed);
   await expect(client.devboxes.snapshotDisk(devbox.id)).rejects.toMatchObject(notServed);
   expect((await server.call("POST", "/v1/devboxes/dbx_never/execute", { body: {} })).status).toBe(404);
@@ -190,6 +192,8 @@ test("a launch that fails is told at once, as failure and agent.error", async ()
   using live = await watchAxon(client, axon.id);
   const error = payloadOf(await live.event(ofType("agent.error")));
   expect(error).toMatchObject({ devbox_id: devbox?.id, message: expect.stringContaining("unknown option --wat") });
+  const [line] = (await client.devboxes.logs.list(devbox?.id ?? "")).logs;
+  expect(line).toMatchObject({ level: "ERROR", message: expect.stringContaining("unknown option --wat") });
   expect(payloadOf(await live.event(ofType("devbox.failed")))).toMatchObject({ devbox_id: devbox?.id });
 });
 

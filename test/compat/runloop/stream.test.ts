@@ -85,19 +85,30 @@ verifies("RUNLOOP-A6", "headers come before the first event, then comments, and 
   }
 });
 
-test("a reader that stops reading is told to come back, and costs bounded memory", async () => {
-  await using server = await startServer({ tuning: { api: { slowReaderMs: 300, inFlightBytes: 64 * 1024 } } });
+test("readers that stop reading cost bounded memory, and one that is slow for too long is told to come back", async () => {
+  await using server = await startServer({ tuning: { api: { slowReaderMs: 1_500, inFlightBytes: 64 * 1024 } } });
   const client = runloopClient(server.url);
   const { id } = await client.axons.create({});
-  using stream = await openSse(`${server.url}/v1/axons/${id}/subscribe/sse`, { headers });
-  stream.pause();
+  const readers = await Promise.all(
+    Array.from({ length: 20 }, () => openSse(`${server.url}/v1/axons/${id}/subscribe/sse`, { headers })),
+  );
+  const held = (): number => process.memoryUsage().external + process.memoryUsage().arrayBuffers;
+  for (const reader of readers) reader.pause();
+  const before = held();
   const payload = "x".repeat(1024 * 1024);
-  for (let n = 0; n < 24; n++) {
+  for (let n = 0; n < 16; n++) {
     await client.axons.publish(id, { event_type: "big", origin: "EXTERNAL_EVENT", source: "x", payload });
   }
-  stream.resume();
-  await stream.closed;
-  const last = stream.events.at(-1);
-  expect(last?.event === "error" ? JSON.parse(last.data).code : 408).toBe(408);
-  expect(stream.events.length).toBeLessThan(25);
+  // Each of them holding what it has not read would be 320 MiB, counted twice.
+  expect(held() - before).toBeLessThan(160 * 1024 * 1024);
+  const streams = async () =>
+    /patchbay_connections\{transport="sse"\} (\d+)/.exec((await server.call("GET", "/metrics")).text)?.[1];
+  await expect.poll(streams, { timeout: 15_000 }).toBe("0");
+  for (const reader of readers) reader.resume();
+  await Promise.all(readers.map((reader) => reader.closed));
+  for (const { events } of readers) {
+    const last = events.at(-1);
+    expect(last?.event === "error" ? JSON.parse(last.data).code : 408).toBe(408);
+    expect(events.length).toBeLessThan(17);
+  }
 });

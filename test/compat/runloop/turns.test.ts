@@ -240,3 +240,30 @@ test("what starts a turn may come as text, and from another system; everything e
   expect(sent).toEqual(["plain words", "with content", "from outside", "last"]);
   expect(transcript.text).not.toContain("not for you");
 });
+
+test("a key with the usual roles is enough for a conversation; what widens an agent's rights is an admin's", async () => {
+  await using server = await startServer();
+  const { key } = await server.key(["driver", "approver"]);
+  const client = runloopClient(server.url, key);
+  const axon = await client.axons.create({});
+  const mount = { type: "broker_mount", axon_id: axon.id, protocol: "claude_json" } as const;
+  const wider = { environment_variables: { ANTHROPIC_API_KEY: "sk" }, mounts: [mount] };
+  await expect(client.devboxes.create(wider)).rejects.toMatchObject({ status: 403 });
+  const flags = ["--dangerously-skip-permissions", "--model", "opus", "--append-system-prompt=Be brief."];
+  await client.devboxes.createAndAwaitRunning({ mounts: [{ ...mount, launch_args: flags }] });
+  using live = await watchAxon(client, axon.id);
+  await control(client, axon.id, "req_1_driver", { subtype: "initialize", hooks: null });
+  await live.event((event) => event.origin === "AGENT_EVENT" && event.payload.includes("req_1_driver"));
+  await say(client, axon.id, "!ask");
+  const { request_id, request } = payloadOf(await live.event(ofType("control_request", "AGENT_EVENT")));
+  await answer(client, axon.id, request_id, { behavior: "allow", updatedInput: request.input });
+  await live.event(ofType("turn.completed"));
+  await say(client, axon.id, "!dump");
+  const dump = await live.event((event) => event.event_type === "assistant" && event.payload.includes("argv"));
+  const { argv } = JSON.parse(payloadOf(dump).message.content[0].text);
+  expect(argv).toEqual(expect.arrayContaining(["--model=opus", "--append-system-prompt=Be brief."]));
+  expect(argv.join(" ")).not.toMatch(/skip-permissions|include-partial/);
+  expect(
+    live.events.some((event) => event.event_type === "agent.log" && event.payload.includes("skip-permissions")),
+  ).toBe(true);
+});

@@ -2,6 +2,7 @@ import type { JsonObject } from "../../../protocol/json.ts";
 import { BrokerError } from "../../../protocol/problems.ts";
 import { parseAwaited, parseDevboxList, parseDevboxPatch } from "../../../protocol/runloop.schema.ts";
 import { actorOf, pathId, type RunloopCall, type RunloopRoute, refuseNarrowed, requestIdOf, scopeOf } from "../call.ts";
+import { agentLogs } from "./logs.ts";
 import type { Devbox } from "./record.ts";
 import { devboxView } from "./status.ts";
 
@@ -108,6 +109,13 @@ async function shutDown(call: RunloopCall): Promise<unknown> {
   return viewOf(call, devbox);
 }
 
+async function logs(call: RunloopCall): Promise<unknown> {
+  const { session: id, tenant } = await devboxOf(call);
+  const session = await call.context.sessions.find(id, tenant);
+  const restricted = call.context.auth.may(call.principal, "drive");
+  return { logs: session === undefined ? [] : await agentLogs(session, restricted) };
+}
+
 /** What runs a command, reads a file or the like is not served: a client is told not to try again. */
 export async function notServed(call: RunloopCall): Promise<never> {
   await devboxOf(call);
@@ -139,5 +147,6 @@ export const DEVBOX_ROUTES: readonly RunloopRoute[] = [
     access: "drive",
     handle: acts((call, devbox) => call.context.devboxes.resume(devbox, actorOf(call))),
   },
+  { method: "GET", url: "/v1/devboxes/:id/logs", access: "read", handle: logs },
   { method: "POST", url: "/v1/devboxes/:id/shutdown", access: "drive", handle: shutDown },
 ];
