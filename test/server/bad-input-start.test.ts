@@ -65,7 +65,7 @@ verifies("CONFIG", "an unknown name, a wrong value and half of a pair stop the s
     { port: "80 80" },
     { heartbeatMs: 0 },
     { engine: "postgres" },
-    { runner: "none" },
+    { runner: "some" },
     { allowedOrigins: ["https://a.example/path"] },
     { agentEnv: { "A B": "x" } },
     { tlsCert: "/nonexistent.pem" },
