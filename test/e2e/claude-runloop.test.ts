@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { Runloop } from "@runloop/api-client";
 import { Runloop as OlderRunloop } from "runloop-api-client-1.21";
 import { describe, expect } from "vitest";
-import { startScriptedModel } from "../../src/demo/model.ts";
+import { type ScriptedModel, startScriptedModel } from "../../src/demo/model.ts";
 import type { Rule } from "../../src/demo/rules.ts";
 import { isJsonObject, type JsonObject } from "../../src/protocol/json.ts";
 import { CLI_VERSIONS } from "../demo/cli.ts";
@@ -119,6 +119,43 @@ const resultOf = (messages: readonly JsonObject[]): JsonObject => messages.at(-1
 const textOf = (messages: readonly JsonObject[]): string =>
   JSON.stringify(messages.filter(({ type }) => type === "assistant"));
 
+/** Spec runloop-contract 7, on an axon with a devbox that is up. */
+async function wholeFlow(scene: Scene, model: ScriptedModel): Promise<void> {
+  const permission = (request: JsonObject): JsonObject => {
+    if (request["tool_name"] !== "AskUserQuestion") return { behavior: "allow", updatedInput: request["input"] };
+    const input = isJsonObject(request["input"]) ? request["input"] : {};
+    return { behavior: "allow", updatedInput: { ...input, answers: { "Which?": "B" } } };
+  };
+  const connection = await scene.connection({ handlers: { can_use_tool: permission } });
+  const initialized = await connection.initialize();
+  expect(Array.isArray(initialized["commands"])).toBe(true);
+
+  const hello = await scene.turn(connection, "hello");
+  expect(textOf(hello)).toContain("Hello from the agent.");
+  expect(resultOf(hello)).toMatchObject({ type: "result", is_error: false });
+
+  await scene.turn(connection, "touch");
+  expect(existsSync(join(scene.folder, "made.txt"))).toBe(true);
+  await scene.turn(connection, "which");
+  // As the tool result that the model is given: the name of the tool has a B, too.
+  expect(JSON.stringify(model.turns().at(-1)?.body)).toMatch(/Which\?\\*"=\\*"B\\*"/);
+  expect(connection.asked).toHaveLength(2);
+
+  await connection.setPermissionMode("plan");
+  await connection.setPermissionMode("default");
+  await connection.send("hang");
+  await model.waitForRequest((request) => request.kind === "turn" && request.conversation.text.includes("hang"));
+  await connection.interrupt();
+  const interrupted: JsonObject[] = [];
+  for await (const message of connection.receiveAgentResponse()) interrupted.push(message);
+  expect(resultOf(interrupted)["subtype"]).toBe("error_during_execution");
+  expect(textOf(await scene.turn(connection, "hello"))).toContain("Hello from the agent.");
+
+  const shut = await scene.api.devboxes.shutdown(scene.devboxId);
+  expect(shut.status).toBe("shutdown");
+  expect((await scene.api.axons.retrieve(scene.axonId)).name).toBe("chat");
+}
+
 describe.concurrent.each(CLI_VERSIONS)("claude $version", ({ path }) => {
   verifies(
     "RUNLOOP-FLOW",
@@ -126,38 +163,7 @@ describe.concurrent.each(CLI_VERSIONS)("claude $version", ({ path }) => {
     async () => {
       await using model = await startScriptedModel({ script });
       await using scene = await openScene(path, model.url);
-      const permission = (request: JsonObject): JsonObject => {
-        if (request["tool_name"] !== "AskUserQuestion") return { behavior: "allow", updatedInput: request["input"] };
-        const input = isJsonObject(request["input"]) ? request["input"] : {};
-        return { behavior: "allow", updatedInput: { ...input, answers: { "Which?": "B" } } };
-      };
-      const connection = await scene.connection({ handlers: { can_use_tool: permission } });
-      const initialized = await connection.initialize();
-      expect(Array.isArray(initialized["commands"])).toBe(true);
-
-      const hello = await scene.turn(connection, "hello");
-      expect(textOf(hello)).toContain("Hello from the agent.");
-      expect(resultOf(hello)).toMatchObject({ type: "result", is_error: false });
-
-      await scene.turn(connection, "touch");
-      expect(existsSync(join(scene.folder, "made.txt"))).toBe(true);
-      await scene.turn(connection, "which");
-      expect(JSON.stringify(model.turns().at(-1)?.body)).toContain("B");
-      expect(connection.asked).toHaveLength(2);
-
-      await connection.setPermissionMode("plan");
-      await connection.setPermissionMode("default");
-      await connection.send("hang");
-      await model.waitForRequest((request) => request.kind === "turn" && request.conversation.text.includes("hang"));
-      await connection.interrupt();
-      const interrupted: JsonObject[] = [];
-      for await (const message of connection.receiveAgentResponse()) interrupted.push(message);
-      expect(resultOf(interrupted)["subtype"]).toBe("error_during_execution");
-      expect(textOf(await scene.turn(connection, "hello"))).toContain("Hello from the agent.");
-
-      const shut = await scene.api.devboxes.shutdown(scene.devboxId);
-      expect(shut.status).toBe("shutdown");
-      expect((await scene.api.axons.retrieve(scene.axonId)).name).toBe("chat");
+      await wholeFlow(scene, model);
     },
   );
 
@@ -210,12 +216,14 @@ describe.concurrent.each(CLI_VERSIONS)("claude $version", ({ path }) => {
   );
 });
 
-verifies("RUNLOOP-FLOW", "an older official client, which speaks HTTP/1.1, gets its turn as well", async () => {
-  const [{ path }] = CLI_VERSIONS;
-  await using model = await startScriptedModel({ script });
-  // biome-ignore lint/suspicious/noExplicitAny: two versions of one class, of which the test uses what both have
-  await using scene = await openScene(path, model.url, OlderRunloop as any);
-  const connection = await scene.connection();
-  await connection.initialize();
-  expect(textOf(await scene.turn(connection, "hello"))).toContain("Hello from the agent.");
-});
+verifies(
+  "RUNLOOP-FLOW",
+  "an older official client, unmodified, which speaks HTTP/1.1: the same flow as a whole",
+  async () => {
+    const [{ path }] = CLI_VERSIONS;
+    await using model = await startScriptedModel({ script });
+    // biome-ignore lint/suspicious/noExplicitAny: two versions of one class, of which the test uses what both have
+    await using scene = await openScene(path, model.url, OlderRunloop as any);
+    await wholeFlow(scene, model);
+  },
+);
